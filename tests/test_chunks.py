@@ -2,7 +2,7 @@
 
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import ModuleType
 
@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from dask_diag import DiagnosticError, Profiler, load, save, throughput
+from dask_diag import DiagnosticError, Profiler, findings, load, save, throughput
 from dask_diag.coffea import attach, branches, chunks
 
 from .clusters import cluster
-from .recordings import NOTHING
+from .recordings import NOTHING, columns_of, with_tables
 
 
 @dataclass(frozen=True)
@@ -184,3 +184,60 @@ def test_totals_of_coffea_are_those_of_a_recording_without_chunks(folder):
         attach(recording, {"bytesread": 3})
     with pytest.raises(DiagnosticError, match="expected one of dataset, file, found 'events'"):
         chunks(recording, by="events")
+
+
+def made(*failures, slow=()):
+    """Six files of two chunks each, of which the given ones are slow; and runs that failed."""
+    runs = [(f"/data/{n}.root", k * 100, "ok", 6.0 if n in slow else 1.0) for n in range(6) for k in range(2)]  # fmt: skip
+    runs += [(file, 0, "failed", 0.5) for file in failures]
+    rows = [
+        (f"p-{n}", "process", n, n + took, took / 4, took * 3 / 4, "worker-0/1", "c", result, "Exception" if result == "failed" else "", 1)
+        for n, (_, _, result, took) in enumerate(runs)
+    ]  # fmt: skip
+    return with_tables(
+        replace(NOTHING, start=0.0, stop=40.0),
+        computations=columns_of(
+            "computation called start prepared stop workers scheduler cluster",
+            ("c", 0.0, 0.0, 0.0, 30.0, 1, "distributed", "one"),
+        ),
+        workers=columns_of(
+            "computation worker joined threads measured", ("one", "worker-0", 0.0, 1, 1)
+        ),
+        tasks=columns_of(
+            "key function start stop thread_cpu thread_noncpu worker computation outcome error attempt",
+            *rows,
+            ("reduce-0", "reduce", 20.0, 21.0, 0.5, 0.5, "worker-0/1", "c", "ok", "", 1),
+        ),
+        chunks=columns_of(
+            "task dataset file first last error",
+            *((n, "DY", file, first, first + 100, "ValueError: no such trigger" if result == "failed" else "")
+              for n, (file, first, result, _) in enumerate(runs)),
+        ),
+    )  # fmt: skip
+
+
+def test_a_failed_chunk_is_named_by_file_and_entries():
+    recording = made(*["/data/bad.root"] * 4)
+    (found,) = (one for one in findings(recording) if one.code == "failed-tasks")
+    assert found.evidence.startswith(
+        "Chunk DY /data/bad.root 0 to 100 failed 4 times: ValueError: no such trigger. In all, 4 "
+        "tasks failed after 2.00 s. The first was p-12"
+    )
+    assert "recreate_error_locally" not in found.advice
+    assert "IterativeExecutor" in found.advice
+    assert found.numbers["times"].value == 4
+
+
+def test_the_summary_has_chunks_files_and_the_processor_beside_overhead():
+    text = " ".join(made(slow=[3]).summary(verbose=True).split())
+    assert (
+        "Chunks 12 with 1.20k events, of 1 dataset in 6 files; the longest took 6.00 s: DY /data/3.root 0 to 100"
+        in text
+    )
+    assert "Slow files /data/3.root: an event takes 6 times as long as in the median file" in text
+    assert "Processor 5.50 s of CPU and 16.5 s off a CPU in chunks (25% on a CPU)" in text
+    assert "Overhead 500 ms of CPU and 500 ms off a CPU in other tasks (50% on a CPU)" in text
+    assert (
+        "40 events/s in computations, 30 events/s of the elapsed time, 40 events/s per core" in text
+    )
+    assert "Slow files" not in made().summary()

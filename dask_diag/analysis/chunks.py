@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_diag.analysis.call_tree import short_path
 from dask_diag.analysis.groups import (
     counts_by,
     extremes_by,
@@ -22,6 +23,7 @@ from dask_diag.analysis.throughput import COFFEA, last_results
 from dask_diag.analysis.waits import cpu_and_noncpu
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
+from dask_diag.formatting import count
 from dask_diag.model.codes import Activity, Outcome
 from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table, stack
@@ -145,6 +147,30 @@ def _by_group(recording: Recording, table: Table, by: str) -> Table:
         bytes_per_second="bytes",
         **dict.fromkeys(("wall", "cpu", "off_cpu", "longest"), "s"),
     )
+
+
+SLOW_FILE = 2.0
+"""Least factor by which an event of a slow file takes longer than in the median file."""
+_FEWEST_FILES = 4
+
+
+def slow_files(recording: Recording) -> list[tuple[str, float]]:
+    """Files whose events take longer than those of the median file, and how many times as long."""
+    files = chunks(recording, by="file")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        per_event = np.where(files["events"] > 0, files["wall"] / files["events"], nan)
+    if np.isfinite(per_event).sum() < _FEWEST_FILES:
+        return []
+    factors = per_event / np.nanmedian(per_event)
+    named = zip(files["file"].tolist(), factors.tolist(), strict=True)
+    return sorted((item for item in named if item[1] >= SLOW_FILE), key=lambda item: -item[1])
+
+
+def chunk_name(recording: Recording, row: int) -> str:
+    """The dataset, file and entries of a row of the table of chunks."""
+    chunks = recording.chunks
+    file, first, last = chunks.file[row], chunks.first[row], chunks.last[row]
+    return f"{chunks.dataset[row]} {short_path(file)} {count(first)} to {count(last)}"
 
 
 def _longest_first(recording: Recording) -> IntArray:
