@@ -241,3 +241,26 @@ def test_the_summary_has_chunks_files_and_the_processor_beside_overhead():
         "40 events/s in computations, 30 events/s of the elapsed time, 40 events/s per core" in text
     )
     assert "Slow files" not in made().summary()
+
+
+def test_without_dask_the_summary_says_what_to_use_and_has_the_programs_own_line():
+    """As of a FuturesExecutor or an IterativeExecutor."""
+    recording = with_tables(
+        replace(attach(NOTHING, {"entries": 1_000, "bytesread": 8_000}), start=0.0, stop=10.0),
+        frames=columns_of(
+            "name file line first_line",
+            ("Runner.run", "/v/lib/python3.12/site-packages/coffea/processor/executor.py", 9, 1),
+            ("process", "/home/me/analysis.py", 5, 1),
+        ),
+        call_tree=columns_of("parent frame", (-1, 0), (0, 1)),
+        samples=columns_of(
+            "start stop root node seconds count",
+            (0.0, 1.0, "before computations", 0, 2.0, 20),
+            (0.0, 1.0, "before computations", 1, 8.0, 80),
+        ),
+    )
+    text = " ".join(str(recording.summary()).split())
+    assert "Coffea processed chunks without Dask" in text
+    assert "processor.DaskExecutor(client=client)" in text
+    assert "Your code analysis.py:5 in process: 8.00 s with calls, 80% of the sampled time" in text
+    assert "Throughput 100 events/s of the elapsed time" in text

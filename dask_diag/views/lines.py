@@ -465,20 +465,23 @@ def _own_code(recording: Recording) -> Iterator[Line]:
     Time in libraries is that of the own line that called them.
     """
     samples = recording.samples
-    in_tasks = samples.root.eq(Root.TASKS)
+    # Without Dask, the calling thread did the work.
+    root = Root.TASKS if len(recording.computations) else Root.BEFORE
+    in_tasks = samples.root.eq(root)
     sampled = float(samples.seconds[in_tasks].sum())
     # Of the rest no stack is known.
     known = float(samples.seconds[in_tasks & (samples.node >= 0)].sum())
     if not sampled:
         return
-    own = own_lines(recording)
+    own = own_lines(recording, root)
     if own and own[0].seconds >= _LARGE_OWN * known:
         time, share = seconds(own[0].seconds), percent(own[0].seconds / sampled)
         # The reader knows where the own files are.
         folder, file = os.path.split(own[0].file)
         name = os.path.join(os.path.basename(folder), file) if file == "__init__.py" else file
         place = _location(own[0]._asdict() | {"file": name})
-        yield "Your code", f"{place}: {time} with calls, {share} of task time"
+        of = "task time" if root == Root.TASKS else "the sampled time"
+        yield "Your code", f"{place}: {time} with calls, {share} of {of}"
         return
     computations = recording.computations
     sites = totals_by(computations.call_site, computations.stop - computations.start)
