@@ -2,10 +2,12 @@
 
 How fast each was is printed, and how fast with other numbers of workers and larger chunks.
 
-The files are made here. Needs Python 3.12 and ``pip install 'dask_diag[coffea]'``.
+The files are made here. Needs ``pip install 'dask_diag[coffea]'``; the second part needs
+``pip install 'dask_diag[dask-awkward]'``, which installs an older dask.
 """
 
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from coffea.nanoevents import NanoAODSchema, NanoEventsFactory
 from distributed import Client
 
 from dask_diag import Profiler, throughput, what_if
+from dask_diag.coffea import branches, chunks
 
 FILES = 4
 EVENTS = 20_000
@@ -81,10 +84,11 @@ def with_coffea(files: list[str]) -> None:
         )
         with Profiler() as prof:
             datasets = {"jets": {"files": dict.fromkeys(files, "Events")}}
-            output, metrics = run(datasets, processor_instance=PairsOfJets())
-        show(
-            "coffea on a cluster", prof, output["counts"], metrics["entries"], metrics["bytesread"]
-        )
+            output, _ = run(datasets, processor_instance=PairsOfJets())
+        # The recording has coffea's chunks: their events and bytes need not be passed.
+        show("coffea on a cluster", prof, output["counts"], None, threads=1)
+        print(chunks(prof, by="file"))
+        print(branches(prof))
 
 
 def with_dask_awkward(files: list[str]) -> None:
@@ -95,19 +99,26 @@ def with_dask_awkward(files: list[str]) -> None:
     with Profiler() as prof:
         pair_masses = masses(events).compute(scheduler="threads", num_workers=2)
     counts, _ = np.histogram(ak.to_numpy(pair_masses), bins=50, range=(0, 500))
-    show("dask-awkward on threads", prof, counts, len(files) * EVENTS, None)
+    show("dask-awkward on threads", prof, counts, len(files) * EVENTS, workers=1)
 
 
-def show(title: str, prof: Profiler, counts: Any, events: int, read: int | None) -> None:
+def show(title: str, prof: Profiler, counts: Any, events: int | None, **one: int) -> None:
     """Print the histogram's sum, what was done in a second, and what other settings would do."""
-    (row,) = throughput(prof.recording, events, read).to_dicts()
+    (row,) = throughput(prof, events).to_dicts()
     print(f"{title}: {int(counts.sum()):,} pairs in {row['events']:,.0f} events")
-    print(f"  {row['events_per_second']:,.0f} events/s", end="")
+    print(f"  {row['events_per_second']:,.0f} events/s in {row['wall']:.2f} s", end="")
     print(f", {row['events_per_core']:,.0f} per core", end="")
     print(f", {row['events_per_cpu_second']:,.0f} per CPU second")
     print(f"  core efficiency {row['core_efficiency']:.0%} of {row['threads']:.1f} threads")
-    questions = {"workers": "with {} workers", "chunks": "chunks {} times as large"}
-    for change in what_if(prof.recording, workers=1).to_dicts():
+    questions = {
+        "workers": "with {} workers",
+        "threads": "with {} threads",
+        "chunks": "chunks {} times as large",
+    }
+    unchanged, *changes = what_if(prof, **one).to_dicts()
+    # All of the block, with what passed before the first task.
+    print(f"  the whole block: {unchanged['seconds']:.2f} s")
+    for change in changes:
         if change["kind"] in questions:
             changed = questions[change["kind"]].format(change["name"])
             print(f"  {changed}: {change['seconds']:.2f} s, {change['speedup']:.2f} times as fast")
@@ -119,7 +130,8 @@ def main() -> None:
         for seed, path in enumerate(files):
             write_events(path, seed, EVENTS)
         with_coffea(files)
-        with_dask_awkward(files)
+        if find_spec("dask_awkward"):
+            with_dask_awkward(files)
 
 
 if __name__ == "__main__":

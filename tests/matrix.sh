@@ -13,21 +13,27 @@ prepare() {
     ".venv-$name/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[test]" "$dask"
 }
 
-# It is 1 GB: asked for with WITH_COFFEA=1. Elsewhere the test of examples/nanoaod.py is skipped.
+# It is 1 GB each: asked for with WITH_COFFEA=1. Elsewhere the tests that need coffea are skipped.
+# coffea has today's dask, dask-awkward what it takes: that of this leg.
 with_coffea() {
     [ -z "${WITH_COFFEA:-}" ] ||
-        .venv-pinned/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[test,coffea]"
+        ".venv-$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --editable ".[test,$2]" "$3"
 }
 
 prepare_all() {
     prepare oldest "$(find_python 3.10 3.11 3.12 3.13)" "dask[array]==2025.1.0"
-    prepare pinned "$(find_python 3.13 3.12 3.11 3.10)" "dask[array]==2025.3.0"
-    with_coffea
+    prepare pinned "$(find_python 3.13 3.12 3.11 3.10)" "dask[array]==2025.3.1"
+    with_coffea pinned dask-awkward "dask[array]==2025.3.1"
     prepare contexts "$(find_python 3.14 3.13)" "dask[array]"
     prepare newest "$(find_python 3.15 3.14 3.13 3.12 3.11 3.10)" "dask[array]"
+    # The oldest Python has no coffea, nor has the newest.
+    [ -z "${WITH_COFFEA:-}" ] || prepare awkward "$(find_python 3.12 3.13 3.11)" "dask[array]==2025.1.0"
+    [ -z "${WITH_COFFEA:-}" ] || with_coffea awkward dask-awkward "dask[array]==2025.1.0"
+    [ -z "${WITH_COFFEA:-}" ] || prepare coffea "$(find_python 3.12 3.13 3.11)" "dask[array]"
+    [ -z "${WITH_COFFEA:-}" ] || with_coffea coffea coffea "dask[array]"
 }
 
-legs=${LEGS:-oldest pinned contexts newest}
+legs=${LEGS:-oldest pinned contexts newest${WITH_COFFEA:+ awkward coffea}}
 
 # Processes of a leg beside the others, and of one after the other.
 beside=2 alone=4
@@ -51,6 +57,7 @@ leg() {
             tests/test_waits.py tests/test_threads.py tests/test_record.py tests/test_redaction.py \
             tests/test_interrupts.py tests/test_free_threading.py tests/test_tracebacks.py
         ;;
+    awkward | coffea) run "$1" "$2" tests/test_nanoaod.py tests/test_coffea.py tests/test_chunks.py ;;
     *) run "$1" "$2" --ignore-glob="*/test_cluster_*" ;;
     esac
 }

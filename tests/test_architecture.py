@@ -30,6 +30,7 @@ READERS_OF_RECORDINGS = {"views", "analysis", "storage", "model", *BASICS}
 LAYERS = {
     "_version": set(),
     "columns": {"errors"},
+    "coffea": {"analysis"},
     "config": set(),
     "errors": set(),
     "files": {"errors"},

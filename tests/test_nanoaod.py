@@ -31,7 +31,8 @@ def test_both_say_the_same_of_pairs_and_events():
     rates = [
         [float(number.replace(",", "")) for number in line]
         for line in re.findall(
-            r"([\d,]+) events/s, ([\d,]+) per core, ([\d,]+) per CPU second", done.stdout
+            r"([\d,]+) events/s in [\d.]+ s, ([\d,]+) per core, ([\d,]+) per CPU second",
+            done.stdout,
         )
     ]
     efficiencies = re.findall(r"core efficiency (\d+)% of ([\d.]+) threads", done.stdout)
@@ -43,7 +44,9 @@ def test_both_say_the_same_of_pairs_and_events():
         # Both are printed as they are rounded.
         assert per_core == pytest.approx(per_cpu_second * int(efficiency) / 100, rel=0.15)
     # One worker, twice and four times as many as there were, and without limit.
-    answers = re.findall(r"with (\w+) workers: ([\d.]+) s, ([\d.]+) times as fast", done.stdout)
+    answers = re.findall(
+        r"with (\w+) (?:workers|threads): ([\d.]+) s, ([\d.]+) times as fast", done.stdout
+    )
     assert [name for name, *_ in answers] == ["1", "4", "8", "unlimited"] * 2
     for of_one in (answers[:4], answers[4:]):
         seconds, times = ([float(row[column]) for row in of_one] for column in (1, 2))
@@ -52,6 +55,8 @@ def test_both_say_the_same_of_pairs_and_events():
         recorded = [took * faster for took, faster in zip(seconds, times, strict=True)]
         # Both are printed as they are rounded.
         assert recorded == pytest.approx([recorded[0]] * 4, rel=0.05)
+        whole = float(re.search(r"the whole block: ([\d.]+) s", done.stdout).group(1))
+        assert of_one is not answers[:4] or recorded[0] == pytest.approx(whole, rel=0.05)
     # Eight chunks on two workers may be half as many.
     for of_one in done.stdout.split("dask-awkward on threads"):
         assert re.search(r"chunks 2 times as large: [\d.]+ s, [\d.]+ times as fast", of_one)

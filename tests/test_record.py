@@ -373,6 +373,16 @@ def test_a_block_may_be_entered_again_and_fail():
         assert (len(loaded.tasks), loaded.state) == (2 * n + 1, "complete")
 
 
+def test_a_recording_stops_with_its_block():
+    with record("run.diag") as run:
+        dask.local.get_sync(graph(2), "c")
+        before = run.recording.stop
+    stop = run.recording.stop
+    assert before < stop < time.perf_counter()
+    # Looked at later, it is the same, and so are its times in the file.
+    assert run.recording.stop == load("run.diag").stop == stop
+
+
 def test_a_disk_that_stays_full_leaves_what_was_written_and_what_the_block_raises(
     often, monkeypatch
 ):

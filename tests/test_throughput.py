@@ -84,6 +84,25 @@ def test_of_all_tasks(on_a_cluster):
     assert row["bytes"] == 800
 
 
+def test_threads_of_computations_of_one_call_count_once():
+    """As dask-awkward computes the columns it needs, before what was asked for."""
+    names = "computation called start prepared stop workers scheduler"
+    one_call = [
+        ("columns", 1.0, 2.0, 2.0, 3.0, 1, "synchronous"),
+        ("events", 1.0, 4.0, 4.0, 11.0, 2, "threads"),
+    ]
+    # Of another call, it runs beside.
+    beside = ("beside", 5.0, 5.0, 5.0, 8.0, 2, "threads")
+    for rows, threads, peak in ((one_call, 1.8, 2), ([*one_call, beside], 2.4, 4)):
+        recording = with_tables(SPAN, computations=columns_of(names, *rows))
+        (row,) = throughput(recording).to_dicts()
+        assert (row["wall"], row["threads"], row["peak_threads"]) == (
+            10,
+            pytest.approx(threads),
+            peak,
+        )
+
+
 def test_a_result_that_is_computed_again_in_a_later_computation_counts_once():
     """As when a worker is lost long after; a task that was forgotten is another one."""
     recording = with_tables(
@@ -153,7 +172,7 @@ def test_totals_and_labels(on_a_cluster):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"by": "key"}, "by: expected one of function, worker, found 'key'"),
+        ({"by": "key"}, "by: expected one of function, worker, dataset, found 'key'"),
         ({"events": -1}, "events: expected a total of 0 or more, or a label, found -1"),
         ({"bytes": NAN}, "bytes: expected a total of 0 or more, or a label, found nan"),
         ({"bytes": "readd"}, "bytes: expected a label that tasks metered, found 'readd'"),

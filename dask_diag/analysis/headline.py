@@ -53,6 +53,11 @@ def why_no_tasks(recording: Recording) -> str:
     if not recording.is_complete:
         return "the part that could be loaded has no computations"
     if len(recording.environment):
+        if any("coffea/processor/" in file for file in recording.frames.file.values):
+            return (
+                "coffea processed chunks without Dask, and only this process was sampled; "
+                "processor.DaskExecutor(client=client) adds tasks, chunks and findings"
+            )
         return "the program computed nothing on dask's local schedulers"
     if len(recording.memory):
         return "only memory was sampled"

@@ -15,8 +15,18 @@ from dask_diag.model.tables import Computations, Transfers
 
 
 def call_times(computations: Computations) -> FloatArray:
-    """Times of the calls of computations; if not known, of the scheduler's start."""
-    return np.fmin(computations.called, computations.start)
+    """Times of the calls of computations; if not known, of the scheduler's start.
+
+    If one call of Dask runs several computations one after the other, such as dask-awkward, which
+    finds the needed columns by a computation, each begins as the one before stops.
+    """
+    called = np.fmin(computations.called, computations.start)
+    order = np.lexsort((computations.start, called))
+    earlier, later = order[:-1], order[1:]
+    stops = computations.stop[earlier]
+    follows = (called[earlier] == called[later]) & (stops <= computations.start[later])
+    called[later[follows]] = stops[follows]
+    return called
 
 
 def prepared_times(computations: Computations) -> FloatArray:

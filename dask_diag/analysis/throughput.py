@@ -49,16 +49,20 @@ def last_results(recording: Recording) -> BoolArray:
     return done
 
 
-GROUPS = ("function", "worker")
+COFFEA = "coffea"
+"""Section of the environment with the totals that coffea reported."""
+GROUPS = ("function", "worker", "dataset")
 LABELS = {"events": ("events",), "bytes": ("bytes", "bytesread")}
 """Labels of amounts that were read, the preferred first, where a unit has several labels."""
+_TOTALS = {"events": "entries", "bytes": "bytesread"}
+"""Names of these amounts in coffea's metrics."""
 _COLUMNS = (
-    *("wall", "workers", "peak_workers", "threads", "peak_threads"),
+    *("elapsed", "wall", "workers", "peak_workers", "threads", "peak_threads"),
     *("cpu", "cpu_unknown", "core_efficiency"),
     *(
         f"{unit}{rate}"
         for unit in LABELS
-        for rate in ("", "_per_second", "_per_core", "_per_cpu_second")
+        for rate in ("", "_per_second", "_per_elapsed_second", "_per_core", "_per_cpu_second")
     ),
 )
 
@@ -79,16 +83,19 @@ def throughput(
         The total, as a framework reports it, such as ``metrics["entries"]`` and
         ``metrics["bytesread"]`` of coffea's ``Runner(savemetrics=True)``; or the label under which
         tasks metered it. Default: amounts metered with the unit ``"events"`` or ``"bytes"``, under
-        the label ``events``, ``bytes`` or ``bytesread``, or under their only label.
-    by : {"function", "worker"}, optional
-        One row per function or worker. Default: one row in all.
+        the label ``events``, ``bytes`` or ``bytesread``, or under their only label; otherwise those
+        of coffea's chunks, or that `dask_diag.coffea.attach` added.
+    by : {"function", "worker", "dataset"}, optional
+        One row per function, worker, or dataset of coffea's chunks. Default: one row in all.
 
     Returns
     -------
     Table
         * *by*, and ``tasks``: number of finished tasks.
+        * ``elapsed``: seconds of the recorded block; of all of a Runner, if the block is its call.
         * ``wall``: seconds in which at least one computation ran or its graph was prepared; for a
-          function, in which one of its tasks ran; for a worker, those in which it had joined.
+          function or dataset, in which one of its tasks ran; for a worker, those in which it had
+          joined.
         * ``workers`` and ``threads``: average over ``wall``; ``peak_workers`` and ``peak_threads``:
           maximum. On a local scheduler a worker has one thread. For a function, the workers that
           ran it.
@@ -97,8 +104,9 @@ def throughput(
         * ``core_efficiency``: CPU time, until tasks seceded, divided by ``threads`` × ``wall``.
         * ``events``, ``bytes``: of finished tasks, each counted once even if it ran again; NaN if
           unknown, as for one function of a given total.
-        * ``events_per_second`` (of ``wall``), ``events_per_core`` (per thread-second, idle threads
-          included), ``events_per_cpu_second``; the same for ``bytes``.
+        * ``events_per_second`` (of ``wall``), ``events_per_elapsed_second``, ``events_per_core``
+          (per thread-second, idle threads included), ``events_per_cpu_second``; the same for
+          ``bytes``.
 
     Raises
     ------
@@ -124,9 +132,10 @@ def throughput(
     cpu_on_threads, _ = seconds_of_workers(recording)
     is_known, done = ~np.isnan(tasks.thread_cpu), last_results(recording)
     amounts = [
-        _amounts(recording, done, unit, given)
+        _amounts(recording, done, unit, given, has_parts=by is not None)
         for unit, given in (("events", events), ("bytes", bytes))
     ]
+    elapsed = recording.stop - recording.start
     rows = []
     for part in _parts(recording, runs, by):
         wall, thread_seconds = part.threads.union().seconds, part.threads.seconds
@@ -136,7 +145,7 @@ def throughput(
             for seconds in (tasks.thread_cpu, cpu_on_threads)
         )
         numbers = [
-            *(wall, _ratio(part.workers.seconds, wall), part.workers.peak),
+            *(elapsed, wall, _ratio(part.workers.seconds, wall), part.workers.peak),
             *(_ratio(thread_seconds, wall), part.threads.peak, cpu),
             # These seconds are shown with the CPU: a rate per CPU second would look too good.
             *(runs.filter(unknown).seconds, _ratio(on_threads, thread_seconds)),
@@ -147,7 +156,7 @@ def throughput(
                 amount = of_tasks if by is None else nan
             else:
                 amount = float(of_tasks[part.rows].sum())
-            rates = (_ratio(amount, seconds) for seconds in (wall, thread_seconds, cpu))
+            rates = (_ratio(amount, seconds) for seconds in (wall, elapsed, thread_seconds, cpu))
             numbers += [amount, *rates]
         rows.append((*part.name, done[part.rows].sum(), *numbers))
     labels: dict[str, type] = {} if by is None else {by: str}
@@ -169,8 +178,11 @@ def _parts(recording: Recording, runs: Intervals, by: str | None) -> Iterator[_P
     # A lane of a cluster is named by a worker and its thread.
     names = [str(lane).rpartition("/")[0] or str(lane) for lane in tasks.worker.values]
     workers = Categorical.of(names)[tasks.worker.codes]
-    if by == "function":
-        rows_of = rows_by(tasks.function)
+    if by in ("function", "dataset"):
+        of_chunks, found = recording.chunks.dataset, recording.chunks.task
+        rows_of = {name: found[rows] for name, rows in rows_by(of_chunks).items()}
+        if by == "function":
+            rows_of = rows_by(tasks.function)
         for name in sorted(rows_of, key=lambda name: -runs.filter(rows_of[name]).seconds):
             rows = rows_of[name]
             busy = [runs.filter(rows[some]).union() for some in rows_by(workers[rows]).values()]
@@ -219,11 +231,15 @@ def _ratio(amount: float, seconds: float) -> float:
 
 
 def _amounts(
-    recording: Recording, done: BoolArray, unit: str, given: float | str | None
+    recording: Recording, done: BoolArray, unit: str, given: float | str | None, has_parts: bool
 ) -> float | FloatArray:
     """The amount of each task; of all tasks if it was given, NaN if it is not known."""
     if given is not None and not isinstance(given, str):
         return _number(unit, given)
+    facts = recording.environment.filter(recording.environment.section.eq(COFFEA))
+    attached = float(lookup(facts.name, facts.value).get(_TOTALS[unit], nan))
+    if given is None and not (has_parts or isnan(attached)):
+        return attached
     metrics = recording.metrics
     of_unit = metrics.unit.eq(unit) if given is None else metrics.activity.eq(given)
     labels = dict.fromkeys(metrics.filter(of_unit).activity.tolist())
@@ -236,7 +252,11 @@ def _amounts(
     if len(labels) == 1:
         chosen = list(labels)
     if not chosen:
-        return nan
+        chunks = recording.chunks.filter(done[recording.chunks.task])
+        read = chunks.bytes if unit == "bytes" else chunks.last - chunks.first
+        if not len(chunks) or np.isnan(read).any():
+            return attached
+        return np.bincount(chunks.task, read, minlength=len(done)).astype(np.float64)
     # Amounts that a failed or repeated run had read are read again: each counts once, with the run
     # that gave the result.
     rows = metrics.filter(of_unit & metrics.activity.eq(chosen[0]) & done[metrics.task])

@@ -126,9 +126,14 @@ class ChunkBuilder:
 
     def _chunk(self, made: Tables, notices: Sequence[str]) -> Recording:
         now = perf_counter()
+        stops = [session.stop for session in self._sessions]
+        stop = now if None in stops else max(filter(None, stops))
+        if "computations" in made and len(made["computations"]):
+            # Those that did not end with the block.
+            stop = max(stop, float(np.nanmax(made["computations"]["stop"])))
         return Recording(
             start=min(session.start or now for session in self._sessions),
-            stop=now,
+            stop=stop,
             epoch=self._sessions[0].epoch,
             run_id=run_id(),
             notices=tuple(dict.fromkeys(notices)),

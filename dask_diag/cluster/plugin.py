@@ -168,7 +168,8 @@ class RecordedSession:
         """Return the wanted details within the free bytes, and their size."""
         waits = details.waits if self.wants.get("waits") else ()
         stacks = details.stacks if self.wants.get("stacks") else b""
-        size = len(stacks) + BYTES_PER_KEY * (len(details.metrics) + len(waits))
+        parts = details.metrics, waits, details.chunk, *details.chunk[6:7]
+        size = len(stacks) + BYTES_PER_KEY * sum(map(len, parts))
         if size > free:
             # The times of the run are recorded, and the error of a run that failed.
             self.unmeasured[MISSING_DETAILS] += 1
@@ -1012,8 +1013,8 @@ class RunCollector:
         depends_on = self.runs_of(state.dependencies) if state and state.dependencies else ()
         details = None
         if (more and any(more)) or task.span != computation.span:
-            _, error, metrics, waits, stacks = RunMeasurements(b"", *more)
-            details = RunDetails(error, metrics, task.span, waits, stacks)
+            _, error, metrics, waits, stacks, chunk = RunMeasurements(b"", *more)
+            details = RunDetails(error, metrics, task.span, waits, stacks, chunk)
         run = (
             number,
             key,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from time import perf_counter
 
@@ -12,7 +12,7 @@ from toolz import merge_with
 from dask_diag.capture.build import Increment, Tables
 from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.tasks_table import others_of, tasks_of, transfers_of
-from dask_diag.cluster.wire import RUN, Batch, ClusterComputation
+from dask_diag.cluster.wire import RUN, Batch, ChunkOfEvents, ClusterComputation
 from dask_diag.cluster.workers_table import (
     Lanes,
     RemoteProcesses,
@@ -34,7 +34,7 @@ _SECONDS_UNTIL_FINAL = 1.0
 """A computation that has stopped may go on, if tasks are run again."""
 _TABLES_OF_TASKS = (
     *("tasks", "dependencies", "metrics", "waits", "transfers"),
-    *("other_tasks", "worker_events"),
+    *("other_tasks", "worker_events", "chunks", "branches"),
 )
 
 
@@ -65,6 +65,7 @@ class ClusterTables:
         self._positions: dict[int, RunPositions] = {}
         self._final: set[tuple[int, int]] = set()
         self._lanes = Lanes()
+        self._seen_branches: set[tuple[str, str, str]] = set()
 
     def take(self, logs: Sequence[ClusterLog], position: int, now: float) -> Increment:
         """New rows, with the first task at `position`, and rows that may still change."""
@@ -107,6 +108,7 @@ class ClusterTables:
         details = list(zip(detailed, batch.details.values(), strict=True))
         metrics = [(row, *metric) for row, detail in details for metric in detail.metrics]
         waits = [(row, *wait) for row, detail in details for wait in detail.waits]
+        of_events = [(row, ChunkOfEvents(*d.chunk)) for row, d in details if d.chunk]
         return {
             "tasks": tasks_of(batch, log, self._lanes),
             "dependencies": Table(
@@ -117,7 +119,20 @@ class ClusterTables:
             "transfers": transfers_of(batch, log, row_of.find),
             "other_tasks": others_of(batch, log),
             "worker_events": worker_events_of(batch, log),
+            "chunks": tables.Chunks.of_rows(
+                (row, *chunk[:6], chunk.error) for row, chunk in of_events
+            ),
+            "branches": tables.Branches.of_rows(self._new_branches(c for _, c in of_events)),
         }
+
+    def _new_branches(self, chunks: Iterable[ChunkOfEvents]) -> Iterator[Sequence[object]]:
+        """Branches of files that no chunk before had; each chunk of a file has them."""
+        for chunk in chunks:
+            for branch in chunk.branches:
+                place = chunk.file, chunk.tree, branch[0]
+                if place not in self._seen_branches:
+                    self._seen_branches.add(place)
+                    yield (*place, *branch[1:])
 
 
 _UNKNOWN = {

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Collection, Generator, Hashable, Iterator
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Hashable,
+    Iterator,
+    Sequence,
+)
 from inspect import unwrap
 from math import isnan
 from threading import get_ident
@@ -19,7 +27,15 @@ from dask_diag.capture.metrics import (
     runs_a_task,
     sums_of,
 )
-from dask_diag.cluster.wire import COROUTINE, NAME, WORKER_ROW, RunMeasurements, packed_stacks
+from dask_diag.cluster.chunks import ChunkTask, chunk_of
+from dask_diag.cluster.wire import (
+    COROUTINE,
+    NAME,
+    WORKER_ROW,
+    ChunkOfEvents,
+    RunMeasurements,
+    packed_stacks,
+)
 from dask_diag.hooks.stack import GraphNode
 from dask_diag.sampling.probes import Probe, RunningTask
 from dask_diag.sampling.stacks import RemoteStackTaskProbe, StackProbe
@@ -51,6 +67,8 @@ class ClusterTask(GraphNode):
         Type of the task's exception, and whether the exception asks for another run.
     stacks, packed : tuple of StackSample, bytes
         Sampled stacks, from a probe and packed.
+    chunk, events : ChunkTask or None, ChunkOfEvents
+        The chunk of coffea that the task processes, and its description at the end; empty without.
     discarded : bool
         Whether the measurements are not to be sent.
     fault : str
@@ -74,6 +92,8 @@ class ClusterTask(GraphNode):
     cpu = 0.0
     stacks: tuple[StackSample, ...] = ()
     packed = b""
+    chunk: ChunkTask | None = None
+    events: ChunkOfEvents | Sequence[object] = ()
 
     def __init__(
         self,
@@ -96,9 +116,12 @@ class ClusterTask(GraphNode):
 
     def __call__(self, values: object = ()) -> object:
         """Run the task and read the clocks around it."""
-        self.state.run_spec = self.task
+        self.state.run_spec = run = self.task
         try:
             hear_this_task()
+            self.chunk = chunk_of(self.task)
+            if self.chunk is not None:
+                run = self.chunk.run
             if self.probes and not self.is_coro:
                 self.running = RunningTask(self, self.probes)
         except Exception as fault:
@@ -109,9 +132,9 @@ class ClusterTask(GraphNode):
         self.start = start
         self.thread = get_ident()
         if self.is_coro:
-            return self.steps(cast("Awaitable[object]", self.task(values)))
+            return self.steps(cast("Awaitable[object]", run(values)))
         try:
-            result = self.task(values)
+            result = run(values)
         except BaseException as error:
             self._end(thread_time() - cpu, error)
             take_out_own_frames(error)
@@ -165,9 +188,11 @@ class ClusterTask(GraphNode):
                 self.rescheduled = _asks_to_be_rescheduled(error)
             if self.probes:
                 self.end_sampling(cpu)
+            if self.chunk is not None:
+                self.events = self.chunk.end(error)
             if error is None and not self.discarded:
                 # Most tasks have only a row.
-                is_alone = self.metered is None and not self.packed
+                is_alone = self.metered is None and self.chunk is None and not self.packed
                 self.state.metadata[NAME] = self.row if is_alone else tuple(self.measurements())
         except Exception as fault:
             self.fault = f"{type(fault).__name__}: {fault}"
@@ -201,9 +226,9 @@ class ClusterTask(GraphNode):
         """Measurements of the run, with the sums of metrics."""
         row, metered = self.row, self.metered
         if metered is None:
-            return RunMeasurements(row, self.error, stacks=self.packed)
+            return RunMeasurements(row, self.error, stacks=self.packed, chunk=self.events)
         metrics, waits = sums_of(metered.metrics), list(metered.waits)
-        return RunMeasurements(row, self.error, metrics, waits, self.packed)
+        return RunMeasurements(row, self.error, metrics, waits, self.packed, self.events)
 
     @property
     def dependencies(self) -> frozenset[Hashable]:

@@ -73,6 +73,32 @@ Waits = Sequence[tuple[str, float, int, str]]
 """Activity, seconds, number of samples and label of each wait of a task."""
 
 
+class BranchSizes(NamedTuple):
+    """Bytes of a branch in a file, or of its `branches` in all, without a name."""
+
+    name: str
+    branches: int
+    compressed: int
+    uncompressed: int
+
+
+class ChunkOfEvents(NamedTuple):
+    """Entries of a file that a run of a task processed, as coffea describes them.
+
+    `bytes` were requested from the file, NaN if unknown. `branches` begins with all of the file.
+    `error` is the type and the message of the original exception.
+    """
+
+    dataset: str
+    file: str
+    tree: str
+    first: int
+    last: int
+    bytes: float
+    branches: Sequence[BranchSizes] = ()
+    error: str = ""
+
+
 class RunMeasurements(NamedTuple):
     """Measurements of a run in a task's metadata; `row` is empty if the task did not run."""
 
@@ -81,6 +107,7 @@ class RunMeasurements(NamedTuple):
     metrics: Sequence[Metric] = ()
     waits: Waits = ()
     stacks: bytes = b""
+    chunk: ChunkOfEvents | Sequence[Any] = ()
 
 
 # Messages of workers, on the topic `NAME`.
@@ -159,6 +186,7 @@ class RunDetails(NamedTuple):
     span: str = ""
     waits: Waits = ()
     stacks: bytes = b""
+    chunk: ChunkOfEvents | Sequence[Any] = ()
 
 
 class Batch:

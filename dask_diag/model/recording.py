@@ -29,8 +29,10 @@ from dask_diag.model.tables import (
     GROUPS,
     TABLES,
     Allocations,
+    Branches,
     CachedResults,
     CallTree,
+    Chunks,
     Computations,
     Dependencies,
     Environment,
@@ -147,6 +149,10 @@ class Recording:
         A row per fact about the environment. Configuration entries that look like secrets are
         omitted; in values and in the calling code, text that looks like a secret is masked
         (``'…'``).
+    chunks : Table
+        A row per run of a task that processed a chunk of events of coffea's ``Runner``.
+    branches : Table
+        A row per file of these chunks and branch that was read, and per file as a whole.
     metric : str
         Name of the metric in ``cached_results.metric``.
     metric_unit : str
@@ -207,6 +213,8 @@ class Recording:
     planned: Planned = _NO_ROWS
     progress: Progress = _NO_ROWS
     environment: Environment = _NO_ROWS
+    chunks: Chunks = _NO_ROWS
+    branches: Branches = _NO_ROWS
     metric: str = ""
     metric_unit: str = ""
     notices: tuple[str, ...] = ()

@@ -646,6 +646,35 @@ class Environment(RecordingTable):
     value = text("Its value as text, with secrets masked.")
 
 
+class Chunks(RecordingTable):
+    """A row per run of a task that processed a chunk of coffea: entries of a file."""
+
+    __slots__ = ()
+    task = task_row("Row of the task in `tasks`.")
+    dataset = category("The dataset.")
+    file = category("The file.")
+    tree = category("The tree in the file.")
+    first = integer("The first entry.")
+    last = integer("The entry after the last one.")
+    bytes = number("bytes", "Bytes requested from the file; NaN if unknown.")
+    error = category(
+        "Type and message of the exception that the processor raised, shortened, with secrets "
+        "masked; empty without an exception."
+    )
+
+
+class Branches(RecordingTable):
+    """A row per file of `chunks` and branch that was read, and per file as a whole."""
+
+    __slots__ = ()
+    file = category("The file.")
+    tree = category("The tree in the file.")
+    branch = category("Its name; empty for all branches of the tree together.")
+    branches = integer("Number of branches with data: 1, or all of the tree.")
+    compressed = number("bytes", "Size in the whole file.")
+    uncompressed = number("bytes", "Size in the whole file before compression.")
+
+
 REFERENCES: Mapping[str, tuple[str, ...]] = {
     name: columns
     for name, kind in TABLES.items()

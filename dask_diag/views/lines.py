@@ -9,6 +9,7 @@ from math import isnan
 import numpy as np
 
 from dask_diag.analysis.call_tree import SAMPLES_OF_TASKS, numbered, short_path
+from dask_diag.analysis.chunks import branches, chunk_name, chunks, slow_files
 from dask_diag.analysis.cpu import ThreadGroup
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import largest
@@ -17,8 +18,8 @@ from dask_diag.analysis.lines import computing_lines, own_lines, waiting_lines
 from dask_diag.analysis.memory import PeakSnapshot, peak_allocations, peak_snapshots, series_of
 from dask_diag.analysis.phases import is_known_what_was_imported, not_of_graphs_while_preparing
 from dask_diag.analysis.task_times import overlap, seconds_computing
-from dask_diag.analysis.throughput import throughput
-from dask_diag.analysis.waits import metered_amounts, metered_cpu
+from dask_diag.analysis.throughput import COFFEA, throughput
+from dask_diag.analysis.waits import cpu_and_noncpu, metered_amounts, metered_cpu
 from dask_diag.formatting import amount, count, counted, percent, quantity, seconds, size
 from dask_diag.model.codes import COMPUTATIONS, IN_TASKS, SENT_CODE, Activity, Outcome, Root
 from dask_diag.model.recording import Recording
@@ -155,16 +156,17 @@ def throughput_summary(recording: Recording, total: Table, parts: Table, by: str
 
 
 def throughput_line(recording: Recording) -> Iterator[tuple[str, str]]:
-    """The rates of events and bytes, where tasks metered them."""
-    if not {"events", "bytes"} & set(recording.metrics.unit.tolist()):
+    """The rates of events and bytes, where tasks metered them or coffea counted them."""
+    has_totals = len(recording.chunks) or COFFEA in recording.environment.section.values
+    if not (has_totals or {"events", "bytes"} & set(recording.metrics.unit.tolist())):
         return
     (row,) = throughput(recording).to_dicts()
     rates = [text for unit in ("events", "bytes") for text in _rates(row, unit)]
     if rates:
-        yield (
-            "Throughput",
-            "; ".join([*rates, f"core efficiency {percent(row['core_efficiency'])}"]),
-        )
+        efficiency = row["core_efficiency"]
+        if not isnan(efficiency):
+            rates.append(f"core efficiency {percent(efficiency)}")
+        yield "Throughput", "; ".join(rates)
 
 
 def _wall(recording: Recording, row: Record) -> str:
@@ -193,11 +195,14 @@ def _rates(row: Record, unit: str) -> Iterator[str]:
     if isnan(row[unit]):
         return
     rates = {
-        "/s": f"{unit}_per_second",
+        "/s in computations": f"{unit}_per_second",
+        "/s of the elapsed time": f"{unit}_per_elapsed_second",
         "/s per core": f"{unit}_per_core",
         " per CPU second": f"{unit}_per_cpu_second",
     }
-    yield ", ".join(f"{quantity(row[name], unit)}{text}" for text, name in rates.items())
+    yield ", ".join(
+        f"{quantity(row[name], unit)}{text}" for text, name in rates.items() if not isnan(row[name])
+    )
 
 
 def _row(name: str, row: Record, metered: Sequence[str]) -> tuple[str, ...]:
@@ -261,7 +266,8 @@ def labelled_lines(analysis: Analysis, verbose: bool = True) -> Iterator[Line]:
     yield from throughput_line(recording)
     if verbose:
         yield from thread_lines(analysis)
-    yield from _outcomes(recording.tasks)
+    yield from _coffea(analysis, verbose)
+    yield from _outcomes(recording)
     yield from _computations(recording)
 
 
@@ -387,7 +393,53 @@ def _critical_path(analysis: Analysis, verbose: bool) -> Iterator[Line]:
         )
 
 
-def _outcomes(tasks: Table) -> Iterator[Line]:
+def _coffea(analysis: Analysis, verbose: bool) -> Iterator[Line]:
+    """Chunks of coffea, time in the processor and in other tasks, and branches that were read."""
+    recording = analysis.recording
+    if not len(recording.chunks):
+        return
+    files = chunks(recording, by="file")
+    done, events = int(files["chunks"].sum()), float(files["events"].sum())
+    datasets = len(totals_by(recording.chunks.dataset, recording.chunks.first))
+    longest = int(np.nan_to_num(analysis.task_seconds[recording.chunks.task]).argmax())
+    took = seconds(float(analysis.task_seconds[recording.chunks.task[longest]]))
+    yield (
+        "Chunks",
+        f"{count(done)} with {amount(events)} events, of {counted(datasets, 'dataset')} in "
+        f"{counted(len(files), 'file')}; the longest took {took}: "
+        f"{shown(chunk_name(recording, longest), 80)}",
+    )
+    if slow := slow_files(recording):
+        worst, factor = slow[0]
+        more = f" and {count(len(slow) - 1)} more" if len(slow) > 1 else ""
+        yield (
+            "Slow files",
+            f"{shown(short_path(worst), 60)}{more}: an event takes {amount(factor)} times as long "
+            "as in the median file",
+        )
+    if not verbose:
+        return
+    cpu, off_cpu = cpu_and_noncpu(recording)
+    of_chunks = np.zeros(len(cpu), bool)
+    of_chunks[recording.chunks.task] = True
+    for label, chosen in (("Processor", of_chunks), ("Overhead", ~of_chunks)):
+        on, off = float(np.nansum(cpu[chosen])), float(np.nansum(off_cpu[chosen]))
+        share = f" ({percent(on / (on + off))} on a CPU)" if on + off else ""
+        what = "chunks" if label == "Processor" else "other tasks"
+        yield label, f"{seconds(on)} of CPU and {seconds(off)} off a CPU in {what}{share}"
+    rows = branches(recording).to_dicts()
+    if rows:
+        *read, whole = rows
+        share = percent(sum(row["share"] for row in read))
+        yield (
+            "Branches",
+            f"{len(read)} of {count(whole['branches'])} read, with {share} of the bytes of the "
+            f"files; compressed {amount(whole['ratio'])} times",
+        )
+
+
+def _outcomes(recording: Recording) -> Iterator[Line]:
+    tasks = recording.tasks
     if not len(tasks):
         return
     failed = tasks.filter(tasks["outcome"].eq(Outcome.FAILED))
@@ -436,20 +488,23 @@ def _own_code(recording: Recording) -> Iterator[Line]:
     Time in libraries is that of the own line that called them.
     """
     samples = recording.samples
-    in_tasks = samples.root.eq(Root.TASKS)
+    # Without Dask, the calling thread did the work.
+    root = Root.TASKS if len(recording.computations) else Root.BEFORE
+    in_tasks = samples.root.eq(root)
     sampled = float(samples.seconds[in_tasks].sum())
     # Of the rest no stack is known.
     known = float(samples.seconds[in_tasks & (samples.node >= 0)].sum())
     if not sampled:
         return
-    own = own_lines(recording)
+    own = own_lines(recording, root)
     if own and own[0].seconds >= _LARGE_OWN * known:
         time, share = seconds(own[0].seconds), percent(own[0].seconds / sampled)
         # The reader knows where the own files are.
         folder, file = os.path.split(own[0].file)
         name = os.path.join(os.path.basename(folder), file) if file == "__init__.py" else file
         place = _location(own[0]._asdict() | {"file": name})
-        yield "Your code", f"{place}: {time} with calls, {share} of task time"
+        of = "task time" if root == Root.TASKS else "the sampled time"
+        yield "Your code", f"{place}: {time} with calls, {share} of {of}"
         return
     computations = recording.computations
     sites = totals_by(computations.call_site, computations.stop - computations.start)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from dask_diag.analysis.call_tree import short_path
+from dask_diag.analysis.chunks import chunk_name
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.cluster import KILLED_WORKER
 from dask_diag.analysis.findings.rule import (
     NO_GAIN,
     NOWHERE,
     Diagnosis,
+    Evidence,
     evidence,
     rule,
     severity_of,
@@ -35,7 +37,7 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
     if not is_failed.any():
         return _broken_pool(analysis)
     first = int(is_failed.argmax())
-    exception = _exception(tasks, first)
+    exception, chunk = _exception(tasks, first), _failed_chunk(analysis, first)
     is_killed = tasks.error[first] == KILLED_WORKER
     lasted = float((tasks.stop - tasks.start)[is_failed].sum())
     computations = recording.computations.filter(
@@ -46,19 +48,22 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
         # What is lost is the result, with all that was done for it: no seconds of this task say it.
         NO_GAIN,
         evidence(
-            "{failed:task} failed "
+            "{chunk}{failed:task} failed "
             + ("after an unknown time" if np.isnan(lasted) else "after {lasted:seconds}")
             + (". The first was" if is_failed.sum() > 1 else ". It was")
             + " {key} of {function}{exception}"
             + ". {died:worker} died while they ran it" * is_killed,
+            chunk=chunk,
             failed=is_failed.sum(),
             lasted=lasted,
             key=tasks.key[first],
             function=tasks.function[first],
-            exception=f": {exception}" if exception else "",
+            exception=f": {exception}" if exception and not chunk.text else "",
             died=tasks.attempt[first],
         ),
-        _advice_on_failure(
+        RUN_CHUNK_ALONE
+        if chunk.text and not is_killed
+        else _advice_on_failure(
             tasks.error[first], is_on_cluster="distributed" in computations.scheduler.tolist()
         ),
         where_of_tasks(recording, is_failed),
@@ -75,6 +80,29 @@ def _advice_on_failure(error: str, is_on_cluster: bool) -> str:
     if is_on_cluster:
         return "run this task again in this process with client.recreate_error_locally(future)"
     return "debug this task alone with scheduler='synchronous'"
+
+
+RUN_CHUNK_ALONE = (
+    "run the processor on this file in this process: Runner(IterativeExecutor(), ...); "
+    "skipbadfiles=True leaves out files that cannot be opened"
+)
+
+
+def _failed_chunk(analysis: Analysis, task: int) -> Evidence:
+    """Sentence on the chunk of coffea that a failed task processed; empty without one."""
+    recording = analysis.recording
+    rows = np.flatnonzero(recording.chunks.task == task)
+    if not len(rows):
+        return Evidence()
+    chunks, row = recording.chunks, int(rows[0])
+    is_same = chunks.file.eq(chunks.file[row]) & (chunks.first == chunks.first[row])
+    failed = analysis.tasks.outcome.eq(Outcome.FAILED)[chunks.task]
+    return evidence(
+        "Chunk {chunk} failed {times:time}: {error}. In all, ",
+        chunk=chunk_name(recording, row),
+        times=(is_same & failed).sum(),
+        error=chunks.error[row],
+    )
 
 
 def _exception(tasks: Tasks, row: int) -> str:

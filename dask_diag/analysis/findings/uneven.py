@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.call_tree import hottest_lines, numbered, short_path
+from dask_diag.analysis.chunks import chunk_name
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
     ESTIMATE,
@@ -57,6 +58,12 @@ def _hottest_line(recording: Recording, row: int) -> Evidence:
         function=tasks.function[row],
         others_in_line=shares.get(line, 0.0),
     )
+
+
+def _chunk(recording: Recording, row: int) -> str:
+    """Sentence on the chunk of coffea that a task processed; empty without one."""
+    rows = np.flatnonzero(recording.chunks.task == row)
+    return f". It processed {chunk_name(recording, int(rows[0]))}" if len(rows) else ""
 
 
 def _shares_of_lines(recording: Recording, chosen: BoolArray) -> tuple[Mapping[Line, float], float]:
@@ -112,6 +119,7 @@ def straggler(analysis: Analysis) -> Diagnosis | None:
         evidence(
             "Task {key} took {took:seconds}, the median task of {function} {median:seconds}; other "
             "workers were idle until it finished"
+            + "{chunk}"
             + ". {more:other task} ran beside it for at least half of its time" * bool(more)
             + "{line}",
             key=tasks.key[row],
@@ -119,6 +127,7 @@ def straggler(analysis: Analysis) -> Diagnosis | None:
             more=len(more),
             function=tasks.function[row],
             median=worst.median,
+            chunk=_chunk(analysis.recording, row),
             line=_hottest_line(analysis.recording, row),
         ),
         advice,
