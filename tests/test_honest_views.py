@@ -25,8 +25,7 @@ from dask_diag.model.codes import STATES
 from dask_diag.storage.write import save
 from dask_diag.views.compare import comparison_summary
 from dask_diag.views.findings import no_findings
-from dask_diag.views.lines import memory_growth
-from dask_diag.views.report.sections import bounded
+from dask_diag.views.lines import bounded, memory_growth
 from dask_diag.views.summary import outcome
 
 from .recordings import (

@@ -60,10 +60,10 @@ def test_what_a_task_took_alone_is_exact(get, retried):
         assert (row["function"], row["tasks"], row["sampled"]) == ("take", 1, 1)
         assert (row["exact"], row["bound"]) == (1, "exact")
         assert row["peak_growth"] == pytest.approx(200 * MB, rel=0.1)
-        assert row["mean_growth"] == row["peak_growth"]
+        assert row["median_growth"] == row["peak_growth"]
         assert row["max_memory"] - row["min_memory"] <= 1.1 * 200 * MB
         assert re.search(
-            r"Memory growth +take (1[89]|2[01])\d MB \(largest during a task, sampled\)",
+            r"Memory growth +take (1[89]|2[01])\d MB \(median \d+ MB, 90% of tasks\s+\d+ MB\)",
             str(summary(recording, verbose=True)),
         )
 
@@ -221,10 +221,19 @@ def test_all_tasks_at_once_are_as_one_after_the_other(seed):
     pids = random.integers(1, 5, len(starts)).tolist()
     tasks = list(zip(pids, starts.tolist(), (starts + lasts).tolist()))
     bounds = np.sort(random.uniform(-1, 21, 2 * random.integers(1, 5))).reshape(-1, 2).tolist()
-    usage = task_memory(recording_of(tasks, samples, bounds), by="task")
+    recording = recording_of(tasks, samples, bounds)
+    usage = task_memory(recording, by="task")
     names = ("samples", "min_memory", "max_memory", "growth", "exact")
     for name, expected in zip(names, zip(*task_by_task(tasks, samples, bounds)), strict=True):
         np.testing.assert_array_equal(usage[name], expected, err_msg=name)
+    for row in task_memory(recording).to_dicts():
+        growth = usage["growth"][usage["function"].eq(row["function"])]
+        growth = growth[~np.isnan(growth)]
+        expected = [NAN] * 3
+        if len(growth):
+            expected = np.quantile(growth, [0.5, 0.9, 1.0], method="inverted_cdf")
+        found = [row[f"{name}_growth"] for name in ("median", "p90", "peak")]
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_each_block_is_a_series_that_ends_with_it(tmp_path):

@@ -171,6 +171,22 @@ def test_a_full_disk_is_reported_and_never_raised(often, monkeypatch):
     assert_alike(load("run.diag"), run.recording)
 
 
+@pytest.mark.parametrize("with_folder", [False, True])
+def test_a_file_that_was_removed_is_written_again_or_reported(with_folder, tmp_path):
+    path = tmp_path / "folder" / "run.diag"
+    path.parent.mkdir()
+    with record(path) as run:
+        assert dask.threaded.get(graph(), "c") == 1
+        path.unlink()
+        if with_folder:
+            path.parent.rmdir()
+    assert "it was removed meanwhile" in run.recording.notices[-1 - with_folder]
+    if with_folder:
+        assert "No such file or directory" in run.recording.notices[-1]
+    else:
+        assert_alike(load(path), run.recording)
+
+
 def test_what_fails_is_saved_where_the_block_was_entered(often, monkeypatch, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     other = tmp_path / "elsewhere" / "run.diag"

@@ -64,6 +64,17 @@ def extremes_by(extreme: np.ufunc, labels: Categorical, amounts: FloatArray) -> 
     return extremes
 
 
+def quantiles_by(labels: Categorical, amounts: FloatArray, share: float) -> FloatArray:
+    """The amount of each value's rows that a share of these do not exceed; NaN if unknown."""
+    is_known = ~np.isnan(amounts)
+    codes, amounts = labels.codes[is_known], amounts[is_known]
+    counts = np.bincount(codes, minlength=len(labels.values))
+    rank = np.cumsum(counts) - counts + np.ceil(share * counts).astype(np.int64) - 1
+    quantiles = np.full(len(counts), np.nan)
+    quantiles[counts > 0] = amounts[np.lexsort((amounts, codes))][rank[counts > 0]]
+    return quantiles
+
+
 def table_by(labels: Categorical, name: str, sizes: FloatArray, **columns: Values) -> Table:
     """A row for each label with rows, the largest size first; columns have a value per label."""
     present = np.flatnonzero(counts_by(labels))

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import counts_by, extremes_by, rows_by, sums_by, table_by
+from dask_diag.analysis.groups import (
+    counts_by,
+    extremes_by,
+    quantiles_by,
+    rows_by,
+    sums_by,
+    table_by,
+)
 from dask_diag.analysis.intervals import Intervals, StepFunction
 from dask_diag.analysis.task_times import running_computations, start_times, stop_times
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
@@ -43,7 +50,8 @@ def task_memory(source: Sources, by: str = "function") -> Table:
           number of tasks whose growth is exact (see Notes).
         * ``min_memory``, ``max_memory``: minimum and maximum of the samples while a task ran, in
           bytes.
-        * ``peak_growth``, ``mean_growth``: largest and mean growth of the tasks, in bytes.
+        * ``peak_growth``, ``p90_growth``, ``median_growth``: growth of the largest task, and growth
+          that 90% and 50% of the tasks do not exceed, in bytes.
         * ``bound``: ``exact`` if the growth of all tasks is exact, otherwise ``upper``; empty
           without a sample.
 
@@ -84,7 +92,9 @@ def task_memory(source: Sources, by: str = "function") -> Table:
     return _table_of_functions(tasks.function, memory)
 
 
-_IN_BYTES = ("min_memory", "max_memory", "peak_growth", "mean_growth")
+GROWTHS = ("median_growth", "p90_growth", "peak_growth")
+"""Columns of the growth of memory in tasks, ascending."""
+_IN_BYTES = ("min_memory", "max_memory", *GROWTHS)
 
 
 class MemoryReadings(NamedTuple):
@@ -200,12 +210,8 @@ def memory_of_all(recording: Recording) -> MemoryReadings:
 
 def _table_of_functions(labels: Categorical, memory: _TaskMemory) -> Table:
     """A row for each function, the largest growth first, functions without samples last."""
-    is_known = ~np.isnan(memory.growth)
-    growth = sums_by(labels, np.where(is_known, memory.growth, 0.0))
     sampled, exact = counts_by(labels, memory.samples > 0), counts_by(labels, memory.exact)
     peak = extremes_by(np.fmax, labels, memory.growth)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = growth / counts_by(labels, is_known)
     return table_by(
         labels,
         "function",
@@ -216,7 +222,8 @@ def _table_of_functions(labels: Categorical, memory: _TaskMemory) -> Table:
         min_memory=extremes_by(np.fmin, labels, memory.min_memory),
         max_memory=extremes_by(np.fmax, labels, memory.max_memory),
         peak_growth=peak,
-        mean_growth=mean,
+        p90_growth=quantiles_by(labels, memory.growth, 0.9),
+        median_growth=quantiles_by(labels, memory.growth, 0.5),
         bound=Categorical(np.where(sampled == 0, 2, exact != sampled), ["exact", "upper", ""]),
     ).in_units(**dict.fromkeys(_IN_BYTES, "bytes"))
 

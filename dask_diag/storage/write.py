@@ -331,8 +331,11 @@ class Writer:
             os.ftruncate(self._file, self._end)
             self._write(container.directory(self._entries, self._end))
             os.fsync(self._file)
+            is_removed = not os.fstat(self._file).st_nlink
             file, self._file = self._file, None
             close(file)
+        if is_removed:
+            raise RecordingFileError(f"cannot write {self._shown_as}: it was removed meanwhile")
 
     def abandon(self) -> None:
         """Close the file without marking it as complete, so that it loads as truncated."""

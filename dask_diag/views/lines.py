@@ -585,10 +585,11 @@ def _memory_growth(analysis: Analysis) -> Iterator[Line]:
     if grown:
         largest = ", ".join(
             f"{shown(row['function'], 24)}{' ' if row['bound'] == 'exact' else ' ≤ '}"
-            f"{size(row['peak_growth'])}"
+            f"{size(row['peak_growth'])} (median {size(row['median_growth'])}, 90% of tasks "
+            f"{size(row['p90_growth'])})"
             for row in grown[:3]
         )
-        yield "Memory growth", f"{largest} (largest during a task, sampled)"
+        yield "Memory growth", f"{largest}; largest during a task, sampled"
 
 
 def _memory_series(recording: Recording) -> Iterator[Line]:
@@ -601,6 +602,11 @@ def _memory_series(recording: Recording) -> Iterator[Line]:
         )
     if len(series) > _SERIES_SHOWN:
         yield "Memory", f"{count(len(series) - _SERIES_SHOWN)} more series"
+
+
+def bounded(bound: str, growth: float) -> str:
+    """A growth of memory as text, marked if it is an upper bound."""
+    return f"≤ {size(growth)}" if bound == "upper" and not isnan(growth) else size(growth)
 
 
 def memory_growth(analysis: Analysis) -> list[Record]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from math import isfinite, isnan
@@ -28,6 +29,7 @@ Value = str | int | float | None
 """The value of a column in a row."""
 _POSITIONS = {"tasks": "task", "frames": "frame", "call_tree": "node"}
 """Tables that others refer to by position, and the name of that position."""
+_CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "'")
 """Beginnings of a text that a spreadsheet would take for a formula; and the mark before it."""
 
@@ -109,8 +111,9 @@ def write_csv(table: Table, path: Path, recording: Recording, compressed: bool) 
 
 
 def _cell(value: Value) -> Value:
-    """A text that starts no formula, by a mark before it; nothing for NaN."""
+    """A text that starts no formula, by a mark before it, or moves a cursor; nothing for NaN."""
     if isinstance(value, str):
+        value = _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], value)
         return "'" + value if value.startswith(_FORMULAS) else value
     return "" if isinstance(value, float) and isnan(value) else value
 

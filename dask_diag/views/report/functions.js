@@ -106,7 +106,8 @@ function write(root, bins, shown, columns) {
                        seconds(row.longest)]
         // Of those that did nothing then, nothing is said.
         element.hidden = row !== sums && time === 0 && row.tasks === 0
-        element.querySelectorAll("td.number").forEach((cell, n) => { cell.textContent = texts[n] })
+        // What follows these is not known of a part of the time.
+        element.querySelectorAll("td.number").forEach((cell, n) => { if (n < texts.length) cell.textContent = texts[n] })
         if (row !== sums) fill_bar(root, row.row, row.seconds, longest, bins.activities)
     }
 }

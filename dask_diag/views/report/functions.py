@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import floor, isnan, log10
+from operator import itemgetter
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from dask_diag.analysis.over_time import NO_TASK, activities_over_time
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.views.colors import OTHER, look_of, stacking_order
+from dask_diag.views.lines import bounded, memory_growth
 from dask_diag.views.plots.figures import pack
 from dask_diag.views.plots.layers import BINS
 from dask_diag.views.report.components import (
@@ -36,6 +38,8 @@ _SMALLEST_SHARE = 0.001
 _SMALLEST_PIECE = 0.01
 """Share of the longest bar from which a piece is seen."""
 _COLUMNS = ("time", "share", "CPU", "tasks", "longest")
+_MEMORY = "memory of a task"
+"""Column of the largest growth, in a recording with samples of memory."""
 
 Kind = tuple[str, bool]
 """An activity, and whether of workers without a task."""
@@ -48,7 +52,8 @@ def functions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         return
     records = analysis.functions.to_dicts()
     functions = [record["function"] for record in records[:_FUNCTIONS]]
-    left_out = len(records) - len(functions)
+    others = [record["function"] for record in records[_FUNCTIONS:]]
+    left_out = len(others)
     names = [safe(name, 60) for name in functions]
     colors = [figures.colors[name] for name in functions]
     if left_out:
@@ -70,6 +75,14 @@ def functions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     kinds = sorted(total_of, key=lambda kind: (kind[1], *stacking_order(kind[0])))
     times = [sum(sums[row].values()) for row in rows]
     longest, total = max(times, default=0.0), sum(total_of[kind] for kind in kinds)
+
+    growth = {row["function"]: row for row in memory_growth(analysis)}
+
+    def memory(names: Sequence[str]) -> list[str]:
+        of_names = [growth[name] for name in names if name in growth]
+        largest = max(of_names, key=itemgetter("peak_growth"), default=None)
+        text = "" if largest is None else bounded(largest["bound"], largest["peak_growth"])
+        return [text] * bool(growth)
 
     def cells(rows: Sequence[int]) -> list[str]:
         time = sum(times[row] for row in rows)
@@ -115,12 +128,18 @@ def functions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         bar=bar(total_of, total),
         key=key,
         more=sum(value > 0 for value in total_of.values()) - len(key),
-        columns=_COLUMNS,
+        columns=(*_COLUMNS, *[_MEMORY] * bool(growth)),
         rows=[
-            FunctionRow(row, names[row], colors[row], cells([row]), bar(sums[row], longest))
+            FunctionRow(
+                row,
+                names[row],
+                colors[row],
+                cells([row]) + memory(functions[row : row + 1] or others),
+                bar(sums[row], longest),
+            )
             for row in sorted(rows, key=lambda row: -times[row])
         ],
-        sums=cells(rows),
+        sums=cells(rows) + memory([*growth]),
         over_time={
             "length": duration / BINS,
             "bins": BINS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 
 import numpy as np
@@ -12,13 +12,13 @@ from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.findings.rules import CODES, find
 from dask_diag.analysis.groups import rows_of_workers, worker_order
-from dask_diag.analysis.memory import peak_allocations, peak_snapshots
+from dask_diag.analysis.memory import GROWTHS, peak_allocations, peak_snapshots
 from dask_diag.analysis.task_times import stop_times, worker_stop_times
 from dask_diag.analysis.what_if import predictions as table_of
 from dask_diag.formatting import amount, count, counted, percent, seconds, size
 from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording
-from dask_diag.views.colors import LIMIT, FunctionColors, Look
+from dask_diag.views.colors import LIMIT, OTHER, FunctionColors, Look
 from dask_diag.views.escaping import short_key
 from dask_diag.views.findings import (
     EXPLAIN,
@@ -32,6 +32,7 @@ from dask_diag.views.findings import (
 from dask_diag.views.hottest import flame_summary_parts
 from dask_diag.views.lines import (
     TRACING_COST,
+    bounded,
     labelled_lines,
     memory_growth,
     nearness,
@@ -44,6 +45,7 @@ from dask_diag.views.plots.layers import layers_of_cpu
 from dask_diag.views.plots.lines import measured
 from dask_diag.views.plots.tasks import MOST_RECTANGLES, marks_in_lanes
 from dask_diag.views.report.components import (
+    Bars,
     Code,
     Findings,
     Fold,
@@ -51,6 +53,7 @@ from dask_diag.views.report.components import (
     Key,
     Part,
     PathSwitch,
+    Piece,
     Pinned,
     ScrolledFigures,
     ShownFinding,
@@ -245,24 +248,45 @@ def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     yield Grid("Resident memory", ("of", "first", "peak", "last"), rows)
     usage = memory_growth(analysis)
     if usage:
-        yield Grid(
-            "Growth while tasks ran" + of_first(len(usage), _FUNCTIONS),
-            ("function", "tasks", "seen", "largest", "mean"),
-            [
-                (
-                    safe(row["function"], 60),
-                    count(row["tasks"]),
-                    count(row["sampled"]),
-                    *(bounded(row["bound"], row[name]) for name in ("peak_growth", "mean_growth")),
-                )
-                for row in usage[:_FUNCTIONS]
-            ],
-        )
-        meaning = (
+        yield from _growth(usage, figures.colors)
+
+
+def _growth(usage: Sequence[Record], colors: FunctionColors) -> Iterator[Part]:
+    """The growth of memory in tasks of each function: median, 90% and largest."""
+    most = max(row["peak_growth"] for row in usage) or 1.0
+    names = ("median", "90% of tasks", "largest")
+    styles = ("", "-", "/")
+
+    def pieces(row: Record) -> Iterator[Piece]:
+        before, color = 0.0, colors[row["function"]]
+        for name, hatch, column in zip(names, styles, GROWTHS, strict=True):
+            value = row[column]
+            text = f"{name}: {bounded(row['bound'], value)}"
+            yield Piece(Look(name, color, hatch), 100 * (value - before) / most, text)
+            before = value
+
+    yield Bars(
+        "Growth while tasks ran" + of_first(len(usage), _FUNCTIONS),
+        [
+            (
+                safe(row["function"], 60),
+                f"{counted(row['tasks'], 'task')}, {count(row['sampled'])} seen",
+                ", ".join(
+                    f"{name} {bounded(row['bound'], row[column])}"
+                    for name, column in zip(names, GROWTHS, strict=True)
+                ),
+                list(pieces(row)),
+            )
+            for row in usage[:_FUNCTIONS]
+        ],
+    )
+    yield Key("Memory", [Look(*look) for look in zip(names, [OTHER] * 3, styles, strict=True)])
+    yield Text(
+        [
             "≤ marks an upper bound: other tasks also ran in that process. Values without it are "
             "exact."
-        )
-        yield Text([meaning])
+        ]
+    )
 
 
 def _key_of_names(caption: str, names: list[str], colors: FunctionColors) -> Key:
@@ -304,11 +328,6 @@ def allocated(recording: Recording) -> Iterator[Part]:
         columns = ("function", "line", "code", "bytes", "blocks")
         yield Fold([Grid(f"By line{block}", columns, rows, texts=3)], "The same by line")
         yield Text([f"{nearness(snapshot)}; {TRACING_COST}."])
-
-
-def bounded(bound: str, growth: float) -> str:
-    """A growth of memory as text, marked if it is an upper bound."""
-    return f"≤ {size(growth)}" if bound == "upper" and not isnan(growth) else size(growth)
 
 
 _SEEN = 0.002
