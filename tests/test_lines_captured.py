@@ -283,7 +283,7 @@ def test_lines_of_expressions_go_with_what_the_optimizer_makes_of_them():
         grouped = twice.groupby("k").y.max()
         indexed = some.set_index("y")
         merged = some.merge(frame, on="k")
-        merged.npartitions  # noqa: B018
+        merged.npartitions
         total = merged.y_x.sum()
         largest = indexed.x.nlargest(2)
         dask.compute(grouped, total, largest)

@@ -36,25 +36,26 @@ def capturing() -> Capture | None:
 
 
 def start_capturing() -> None:
-    """Note lines from now on, unless the configuration forbids it."""
+    """Note lines from now on, unless the configuration forbids it; also after further imports."""
     with _lock:
-        if Now.capture is not None:
-            return
         when = dask.config.get("diag.lines.capture", ACTIVE)
-        packages = dask.config.get("diag.lines.packages", ()) or ()
-        if when == NEVER:
+        if Now.capture is None and when == NEVER:
             return
-        replaced = [*_REPLACED, *_of_expressions()]
+        replaced = [*_REPLACED, *_of_expressions(), *_of_clients()]
         missing = sorted(one.name for one in replaced if not one.exists())
+        Now.why_not = f"this version of dask lacks {', '.join(missing)}" if missing else ""
         if missing:
-            Now.why_not = f"this version of dask lacks {', '.join(missing)}"
             return
-        capture = Capture(_MOST_NAMES.get(when, _MOST_NAMES[ACTIVE]), packages)
-        note_existing(capture)
+        if Now.capture is None:
+            packages = dask.config.get("diag.lines.packages", ()) or ()
+            capture = Capture(_MOST_NAMES.get(when, _MOST_NAMES[ACTIVE]), packages)
+            note_existing(capture)
+            Now.capture = capture
+        # Modules may have been imported since.
         for one in replaced:
-            one.put_in()
-        _put_in.extend(replaced)
-        Now.capture = capture
+            if one not in _put_in:
+                one.put_in()
+                _put_in.append(one)
 
 
 def stop_capturing() -> None:
@@ -297,6 +298,38 @@ _REPLACED = [
 ]
 """All functions of dask that are replaced while lines are captured."""
 _put_in: list[_Replaced] = []
+
+
+def _graph_to_futures(original: Callable[..., object]) -> Callable[..., object]:
+    """Note futures, and results of computations: their names are made by the call."""
+
+    def graph_to_futures(self: object, *args: Any, **kwargs: Any) -> object:
+        capture = Now.capture
+        if capture is not None:
+            try:
+                keys = kwargs["keys"] if "keys" in kwargs else args[1]
+                site = capture.here(sys._getframe(1))
+                for name in {key[0] if type(key) is tuple and key else key for key in keys}:
+                    if capture.names.origin(name) is None:
+                        capture.names.note(name, site)
+            except Exception as error:
+                capture.fault(error)
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException as error:
+            take_out_own_frames(error)
+            raise
+
+    return _passing_on(graph_to_futures)
+
+
+def _of_clients() -> list[_Replaced]:
+    client = getattr(sys.modules.get("distributed.client"), "Client", None)
+    if client is None:
+        return []
+    key = client, "_graph_to_futures"
+    return [_of_classes.setdefault(key, _Replaced(*key, _graph_to_futures))]
+
 
 _STEPS = {
     "simplify_once": False,
