@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from array import array
 from collections.abc import (
     Awaitable,
     Callable,
@@ -20,6 +21,7 @@ from types import coroutine
 from typing import TYPE_CHECKING, cast
 
 from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
+from dask_diag.capture.lines.steps import StepTiming
 from dask_diag.capture.metrics import (
     Metered,
     ends_a_task,
@@ -27,6 +29,7 @@ from dask_diag.capture.metrics import (
     runs_a_task,
     sums_of,
 )
+from dask_diag.capture.task import take_steps
 from dask_diag.cluster.chunks import ChunkTask, chunk_of
 from dask_diag.cluster.wire import (
     COROUTINE,
@@ -69,6 +72,10 @@ class ClusterTask(GraphNode):
         Sampled stacks, from a probe and packed.
     chunk, events : ChunkTask or None, ChunkOfEvents
         The chunk of coffea that the task processes, and its description at the end; empty without.
+    timing : StepTiming or None
+        Chooses the fused tasks whose steps are timed.
+    steps_taken : bytes
+        Seconds and CPU seconds of the steps of a fused task, if timed.
     discarded : bool
         Whether the measurements are not to be sent.
     fault : str
@@ -79,7 +86,7 @@ class ClusterTask(GraphNode):
 
     __slots__ = (
         *("__dict__", "clock", "cpu_before", "is_coro", "probes", "row", "run_id"),
-        *("start", "state", "task", "thread"),
+        *("start", "state", "task", "thread", "timing"),
     )
 
     # Attributes that most tasks never set are those of the class: a wrapper is made for each task.
@@ -91,7 +98,7 @@ class ClusterTask(GraphNode):
     stop: float | None = None
     cpu = 0.0
     stacks: tuple[StackSample, ...] = ()
-    packed = b""
+    packed = steps_taken = b""
     chunk: ChunkTask | None = None
     events: ChunkOfEvents | Sequence[object] = ()
 
@@ -101,12 +108,14 @@ class ClusterTask(GraphNode):
         task: GraphNode,
         clock: Callable[[], float],
         probes: Collection[Probe] = (),
+        timing: StepTiming | None = None,
     ) -> None:
         self.state = state
         self.task = task
         self.key = task.key
         self.clock = clock
         self.probes = probes
+        self.timing = timing
         self.run_id: int = state.run_id
         self.is_coro: bool = task.is_coro
         self.row = b""
@@ -116,10 +125,11 @@ class ClusterTask(GraphNode):
 
     def __call__(self, values: object = ()) -> object:
         """Run the task and read the clocks around it."""
-        self.state.run_spec = run = self.task
+        self.state.run_spec = task = self.task
         try:
             hear_this_task()
-            self.chunk = chunk_of(self.task)
+            run = task if self.timing is None else self.timing.copy_of(task)
+            self.chunk = chunk_of(task)
             if self.chunk is not None:
                 run = self.chunk.run
             if self.probes and not self.is_coro:
@@ -192,7 +202,14 @@ class ClusterTask(GraphNode):
                 self.events = self.chunk.end(error)
             if error is None and not self.discarded:
                 # Most tasks have only a row.
-                is_alone = self.metered is None and self.chunk is None and not self.packed
+                if self.timing is not None:
+                    self.steps_taken = b"".join(map(_packed, take_steps()))
+                is_alone = (
+                    self.metered is None
+                    and self.chunk is None
+                    and not self.packed
+                    and not self.steps_taken
+                )
                 self.state.metadata[NAME] = self.row if is_alone else tuple(self.measurements())
         except Exception as fault:
             self.fault = f"{type(fault).__name__}: {fault}"
@@ -225,10 +242,13 @@ class ClusterTask(GraphNode):
     def measurements(self) -> RunMeasurements:
         """Measurements of the run, with the sums of metrics."""
         row, metered = self.row, self.metered
+        steps = self.steps_taken
         if metered is None:
-            return RunMeasurements(row, self.error, stacks=self.packed, chunk=self.events)
+            return RunMeasurements(
+                row, self.error, stacks=self.packed, chunk=self.events, steps=steps
+            )
         metrics, waits = sums_of(metered.metrics), list(metered.waits)
-        return RunMeasurements(row, self.error, metrics, waits, self.packed, self.events)
+        return RunMeasurements(row, self.error, metrics, waits, self.packed, self.events, steps)
 
     @property
     def dependencies(self) -> frozenset[Hashable]:
@@ -253,6 +273,10 @@ def _asks_to_be_rescheduled(error: BaseException) -> bool:
     """Return whether an error is distributed's `Reschedule`, as the worker itself decides."""
     kind = getattr(sys.modules.get("distributed.exceptions"), "Reschedule", ())
     return isinstance(error, kind)
+
+
+def _packed(numbers: list[float]) -> bytes:
+    return array("d", numbers).tobytes()
 
 
 def _itself(task: object) -> object:

@@ -8,6 +8,7 @@ frame would keep the user's arrays.
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Collection, Iterator
 from itertools import islice
 from types import CodeType, FrameType
@@ -15,6 +16,8 @@ from typing import NamedTuple
 
 from dask_diag.system.code import USER, owner_of_file
 
+_SCRIPTS = sysconfig.get_path("scripts")
+"""Folder of the commands that packages install, which run the user's program, as pytest."""
 MOST_FRAMES = 16
 """Callers of a line that are noted, at most; the innermost come first."""
 _OUTERMOST = "<module>"
@@ -121,6 +124,11 @@ class Sites:
         name = "" if name in _SAY_NOTHING else name
         return self._sites.setdefault(key, Site(codes, list(key[1::2]), name))
 
+    def is_users(self, frame: FrameType) -> bool:
+        """Whether a frame is of the user's program."""
+        known = self._is_users.get(frame.f_code.co_filename)
+        return self._look_at(frame) if known is None else known
+
     def _look_at(self, frame: FrameType) -> bool:
         """Whether a frame of a file that was not seen yet is the user's."""
         file = frame.f_code.co_filename
@@ -134,7 +142,9 @@ class Sites:
         if file.startswith("<"):
             return file.startswith(_OF_SHELLS)
         path = file.replace("\\", "/")
-        return owner_of_file(file) == USER or any(name in path for name in self._packages)
+        if any(name in path for name in self._packages):
+            return True
+        return owner_of_file(file) == USER and not file.startswith(_SCRIPTS)
 
 
 def _is_typed(frame: FrameType) -> bool:
