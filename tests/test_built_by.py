@@ -13,6 +13,7 @@ import dask_diag
 from dask_diag import DiagnosticError, Recording
 from dask_diag.analysis.built_by import lines
 from dask_diag.model.codes import Root
+from dask_diag.views.findings import location
 
 from .recordings import (
     ANALYSIS,
@@ -20,8 +21,10 @@ from .recordings import (
     HELPERS,
     NAN,
     NOTHING,
+    Task,
     columns_of,
     recording_with_lines,
+    run,
     with_columns,
     with_stacks,
     with_tables,
@@ -184,3 +187,50 @@ def test_the_command_prints_lines_or_the_source_with_them(tmp_path):
     assert run_command("lines", str(tmp_path / "none.diag")).stdout.startswith(
         "This recording has no"
     )
+
+
+@pytest.mark.parametrize(
+    ("failed", "lines_", "text"),
+    [
+        # Of the fused task `slow` has 60%, `quick` 30%, `mean_chunk` 10%.
+        ([0], ("analysis.py:24", "analysis.py:25"), "built at analysis.py:24, analysis.py:25"),
+        ([6, 7], ("helpers.py:21",), "built at helpers.py:21"),
+        ([8], (), ""),
+    ],
+)
+def test_failed_tasks_name_the_line_that_built_them(failed, lines_, text):
+    outcomes = ["failed" if row in failed else "ok" for row in range(10)]
+    recording = with_columns(recording_with_lines(), "tasks", outcome=outcomes)
+    (finding,) = [f for f in dask_diag.findings(recording) if f.code == "failed-tasks"]
+    assert finding.where.lines == lines_
+    assert finding.to_dict()["where"]["lines"] == lines_
+    assert location(finding, recording).endswith(text)
+
+
+def test_small_tasks_name_the_line_that_sets_the_chunks():
+    tasks = [Task(0.002 * n, 0.002 * n + 0.0005, worker=n % 2) for n in range(400)]
+    recording = with_tables(
+        with_columns(run(tasks), "tasks", group=[0] * 300 + [1] * 100),
+        lines=columns_of(
+            "caller file line called text",
+            (-1, ANALYSIS, 4, "random", "x = da.random.random(10_000, chunks=10)"),
+            (-1, ANALYSIS, 5, "sum", "y = (x + 1).sum()"),
+        ),
+        steps=columns_of("group function line how", (0, "a", 1, "name"), (1, "b", 0, "name")),
+    )
+    (finding,) = [f for f in dask_diag.findings(recording) if f.code == "tasks-too-small"]
+    assert ", in analysis.py:4 (x = da.random.random(10_000, chunks=10)): " in finding.advice
+    assert finding.where.lines == ("analysis.py:5",)
+
+
+def test_slow_graphs_name_the_line_that_put_the_data_into_them():
+    hashing = ("hash_buffer", "/opt/env/lib/python3.11/site-packages/dask/hashing.py", 5, 1)
+    rows = [
+        ((0.0, 0.5), Root.GRAPH, [("<module>", ANALYSIS, 26, 1), CORE], 0.1, 0.1),
+        ((-2.0, 0.0), Root.BEFORE, [("<module>", ANALYSIS, 24, 1), CORE, hashing], 9.0, 9.0),
+    ]
+    recording = with_stacks(recording_with_lines(), rows)
+    samples = with_columns(recording, "samples", count=[10, 900])
+    recording = replace(with_columns(samples, "computations", called=[-0.1]), start=-2.0)
+    (finding,) = [f for f in dask_diag.findings(recording) if f.code == "graph-preparation"]
+    assert finding.where.lines == ("analysis.py:24",)

@@ -248,11 +248,14 @@ def named(functions: Iterable[str]) -> str:
     return ", ".join(listed[:_FUNCTIONS_NAMED] + ["…"] * (len(listed) > _FUNCTIONS_NAMED))
 
 
-def seconds_building(recording: Recording, built: BuiltBy) -> FloatArray:
+def seconds_building(
+    recording: Recording, built: BuiltBy, chosen: BoolArray | None = None
+) -> FloatArray:
     """Seconds in which each line built or optimized a graph; NaN without stack samples.
 
     A sample outside tasks is of the innermost of these lines on its stack, whatever that called:
-    dask may call the user's function to learn the type of its result.
+    dask may call the user's function to learn the type of its result. `chosen` are the samples, by
+    default all outside tasks and the scheduler.
     """
     samples, tree, frames = recording.samples, recording.call_tree, recording.frames
     if not len(samples):
@@ -271,7 +274,7 @@ def seconds_building(recording: Recording, built: BuiltBy) -> FloatArray:
     building = innermost(tree.parent, is_builder[tree.frame])
     head = np.append(innermost(tree.parent, places[tree.frame] >= 0), -1)[building]
     place = np.append(np.append(places[tree.frame], -1)[head], -1)[samples.node]
-    chosen = samples.root.is_in(_BUILDING) & (place >= 0)
+    chosen = (samples.root.is_in(_BUILDING) if chosen is None else chosen) & (place >= 0)
     weights = samples.seconds[chosen]
     return np.bincount(place[chosen], weights, len(built.places)).astype(float)
 

@@ -188,7 +188,7 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
         gain if is_certain else Gain(gain.seconds),
         _gil_evidence(analysis, waits),
         advice,
-        where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.GIL_WAIT)),
+        where_of_tasks(analysis, analysis.waits_of_tasks(Activity.GIL_WAIT)),
     )
 
 
@@ -375,7 +375,7 @@ def thread_oversubscription(analysis: Analysis) -> Diagnosis | None:
             waited=_wait_clause(analysis, waits, locked),
         ),
         _pools_advice(libraries),
-        where_of_tasks(analysis.recording, blocked),
+        where_of_tasks(analysis, blocked),
     )
 
 
@@ -489,5 +489,5 @@ def busy_machine(analysis: Analysis) -> Diagnosis | None:
             waited=waits.waited,
         ),
         "measure again when the machine is idle; otherwise use no more workers than idle CPUs",
-        where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.CPU_WAIT)),
+        where_of_tasks(analysis, analysis.waits_of_tasks(Activity.CPU_WAIT)),
     )
