@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -234,3 +237,17 @@ def test_slow_graphs_name_the_line_that_put_the_data_into_them():
     recording = replace(with_columns(samples, "computations", called=[-0.1]), start=-2.0)
     (finding,) = [f for f in dask_diag.findings(recording) if f.code == "graph-preparation"]
     assert finding.where.lines == ("analysis.py:24",)
+
+
+@pytest.mark.leaves_files
+def test_exports_name_the_line_that_built_most_of_a_task():
+    recording = with_columns(recording_with_lines(), "tasks", pid=[1] * 10, thread=[1] * 10)
+    dask_diag.export(recording, "tasks.csv")
+    with open("tasks.csv", newline="") as stream:
+        named = [row["line"] for row in csv.DictReader(stream)]
+    expected = ["analysis.py:24"] * 5 + ["analysis.py:26", "helpers.py:21", "helpers.py:21", "", ""]
+    assert named == expected
+    dask_diag.export(recording, "trace.perfetto.json")
+    events = json.loads(Path("trace.perfetto.json").read_text())["traceEvents"]
+    tasks = {e["args"]["task"]: e["args"]["line"] for e in events if "task" in e.get("args", {})}
+    assert [tasks[row] for row in range(10)] == expected

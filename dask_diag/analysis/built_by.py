@@ -142,6 +142,17 @@ class BuiltBy:
         order = of_place[np.argsort(-parts, kind="stable")]
         return list(dict.fromkeys(self._group[order].tolist()))
 
+    def main_lines(self) -> Categorical:
+        """For each task the name of the line with most of its seconds; empty if unknown."""
+        group, place, row = distinct_pairs(self._group, self._place)
+        order = np.argsort(np.bincount(row, self._shares, len(group)), kind="stable")
+        largest = np.full(self._groups + 1, len(self.places) - 1)
+        # The last one of a group stays.
+        largest[group[order]] = place[order]
+        of_tasks = np.where(self._has_steps, self._recording.tasks.group, -1)
+        names = Categorical.of(place.name if place.line else "" for place in self.places)
+        return Categorical(names.codes[largest[of_tasks]], names.values)
+
     def _by_group(self, amounts: FloatArray | BoolArray) -> FloatArray:
         known = self._has_steps
         groups, filled = self._recording.tasks.group[known], np.nan_to_num(amounts[known])
