@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import dask_diag
 from dask_diag import DiagnosticError, Recording
 from dask_diag.analysis.built_by import lines
 from dask_diag.model.codes import Root
+from dask_diag.views.compare import comparison_summary
 from dask_diag.views.findings import location
 
 from .recordings import (
@@ -251,3 +253,24 @@ def test_exports_name_the_line_that_built_most_of_a_task():
     events = json.loads(Path("trace.perfetto.json").read_text())["traceEvents"]
     tasks = {e["args"]["task"]: e["args"]["line"] for e in events if "task" in e.get("args", {})}
     assert [tasks[row] for row in range(10)] == expected
+
+
+def test_lines_are_compared_by_their_file_and_text():
+    before = recording_with_lines()
+    # The program was edited: lines moved, and `slow` was made quicker.
+    moved = with_columns(before, "lines", line=[n + 10 for n in before.lines.line.tolist()])
+    after = with_columns(moved, "steps", seconds=[0.1, 0.3, 0.1, *[NAN] * 4])
+    stops = before.tasks.start + np.where(
+        np.arange(10) < 5, 1.0, before.tasks.stop - before.tasks.start
+    )
+    after = with_columns(after, "tasks", stop=stops.tolist())
+    changes = dask_diag.compare(before, after).lines.to_dicts()
+    assert (changes[0]["line"], changes[0]["text"]) == (34, "z = y.map_blocks(slow)")
+    rest = [row["seconds_after"] - row["seconds_before"] for row in changes[1:]]
+    assert rest == pytest.approx([0.0] * 5)
+    assert [round(changes[0][f"seconds_{when}"], 6) for when in ("before", "after")] == [6.0, 1.0]
+    text = str(comparison_summary(dask_diag.compare(before, after), "a.diag", "b.diag"))
+    assert re.search(r"analysis.py:34  z = y.map_blocks\(slow\) +6.00 s +1.00 s +-83%", text)
+    assert "line that built it" not in str(
+        comparison_summary(dask_diag.compare(NOTHING, after), "a.diag", "b.diag")
+    )

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.call_tree import innermost
-from dask_diag.analysis.groups import distinct_pairs
+from dask_diag.analysis.groups import distinct_pairs, table_of
 from dask_diag.analysis.simulation.schedulers import result_sizes
 from dask_diag.analysis.waits import cpu_and_noncpu
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
@@ -251,6 +251,30 @@ def table_of_lines(recording: Recording, built: BuiltBy, sizes: FloatArray | Non
     )
     units = dict.fromkeys(("seconds", "cpu_seconds", "built_seconds", "waits"), "s")
     return table.in_units(**units, bytes="bytes")
+
+
+def changes_of_lines(before: Recording, after: Recording) -> Table:
+    """Seconds of lines in two recordings, the largest change first.
+
+    Lines move when a program is edited: a line is the same by the name of its file and its text.
+    """
+    both: dict[tuple[str, str], list[float]] = {}
+    places: dict[tuple[str, str], Place] = {}
+    for side, recording in enumerate((before, after)):
+        rows = table_of_lines(recording, BuiltBy(recording))
+        for file, line, text, seconds in rows.tuples("file", "line", "text", "seconds"):
+            same = os.path.basename(file), text
+            places[same] = Place(file, line, text)
+            both.setdefault(same, [0.0, 0.0])[side] += seconds
+    order = sorted(both, key=lambda same: -abs(both[same][1] - both[same][0]))
+    return table_of(
+        [(*places[same], *both[same]) for same in order],
+        file=str,
+        line=int,
+        text=str,
+        seconds_before=float,
+        seconds_after=float,
+    )
 
 
 def named(functions: Iterable[str]) -> str:

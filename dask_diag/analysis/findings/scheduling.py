@@ -238,7 +238,6 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
     )
 
 
-_TEXT_SHOWN = 60
 _SETS_CHUNKS = re.compile(r"chunk|partition|blocksize|from_(?:array|sequence|map)\b")
 
 
@@ -247,7 +246,7 @@ def _line_with_chunks(analysis: Analysis) -> str:
     for row in analysis.lines.filter(np.argsort(-analysis.lines["tasks"])).to_dicts():
         place = Place(row["file"], row["line"], row["text"])
         if place.line and _SETS_CHUNKS.search(place.text):
-            return f", in {place.name} ({place.text[:_TEXT_SHOWN]})"
+            return f", in {place.name} ({place.text:.60})"
     return ""
 
 
