@@ -7,7 +7,9 @@ from operator import add
 import dask
 import dask.array as da
 import dask.bag as db
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
 import pytest
 from dask.graph_manipulation import bind, checkpoint, clone, wait_on
 
@@ -176,7 +178,73 @@ DELAYED = [
 ]
 
 
-@pytest.mark.parametrize("operations", [ARRAY, BAG, DELAYED], ids=["array", "bag", "delayed"])
+def _frame():
+    table = pd.DataFrame({"x": np.arange(16) % 5, "y": np.arange(16.0), "k": np.arange(16) % 3})
+    return dd.from_pandas(table, npartitions=3)
+
+
+def _twice(table):
+    return table * 2
+
+
+def _table_of(number):
+    return pd.DataFrame({"x": [number]})
+
+
+FRAME = [
+    lambda: _frame()[_frame().x > 1].y,
+    lambda: _frame().assign(z=_frame().x * 2).z.sum(),
+    lambda: _frame().groupby("k").y.mean(),
+    lambda: _frame().groupby("k").agg({"x": ["min", "max"], "y": "std"}),
+    lambda: _frame().groupby("k").apply(len, meta=(None, int)),
+    lambda: _frame().groupby("k").y.nunique(split_out=2),
+    lambda: _frame().merge(_frame(), on="k").y_x.sum(),
+    lambda: _frame().merge(_frame(), on="k", shuffle_method="tasks"),
+    lambda: _frame().join(_frame(), lsuffix="_"),
+    lambda: _frame().set_index("y").x.max(),
+    lambda: _frame().set_index("y", sorted=True).loc[3:8],
+    lambda: _frame().sort_values("x"),
+    lambda: _frame().shuffle("k", shuffle_method="tasks"),
+    lambda: _frame().repartition(npartitions=2),
+    lambda: _frame().repartition(npartitions=6),
+    lambda: _frame().repartition(partition_size="1kB"),
+    lambda: _frame().map_partitions(_twice).map_partitions(len),
+    lambda: _frame().map_overlap(_twice, 1, 1),
+    lambda: _frame().rolling(2).sum(),
+    lambda: _frame().y.cumsum(),
+    lambda: _frame().x.value_counts(),
+    lambda: _frame().x.unique(),
+    lambda: _frame().drop_duplicates("k"),
+    lambda: _frame().describe(),
+    lambda: _frame().y.quantile(0.5),
+    lambda: _frame().nlargest(2, "y"),
+    lambda: _frame().fillna(0).astype("f4").dropna(),
+    lambda: _frame().query("x > 1 and y < 9"),
+    lambda: _frame().apply(sum, axis=1, meta=(None, float)),
+    lambda: _frame().y.shift(1),
+    lambda: _frame().y.isin([1, 2]).any(),
+    lambda: _frame().reduction(len, sum),
+    lambda: _frame().head(3, npartitions=2, compute=False),
+    lambda: dd.concat([_frame(), _frame()]),
+    lambda: dd.from_map(_table_of, range(2)),
+    lambda: _frame().to_dask_array(lengths=True) + 1,
+    lambda: _frame().to_bag().map(len),
+    lambda: _frame().to_delayed()[0],
+    lambda: dd.from_delayed([dask.delayed(_table_of)(1)]),
+    lambda: dd.from_dask_array(_array()),
+    lambda: _frame().categorize("k").pivot_table(values="y", index="x", columns="k"),
+    lambda: dd.to_numeric(_frame().x),
+    lambda: _frame().sample(frac=0.5, random_state=1),
+    lambda: _frame().partitions[1],
+    lambda: _frame().persist().x.sum(),
+    lambda: _frame().map_partitions(_twice).optimize().x.sum(),
+    lambda: _frame().corr(),
+]
+
+
+@pytest.mark.parametrize(
+    "operations", [ARRAY, BAG, DELAYED, FRAME], ids=["array", "bag", "delayed", "dataframe"]
+)
 @pytest.mark.filterwarnings("ignore")
 def test_every_task_of_every_operation_has_a_line(operations):
     with dask.config.set(scheduler="synchronous"):
@@ -193,3 +261,42 @@ def test_every_task_of_every_operation_has_a_line(operations):
                     assert step["how"] in HOW_KNOWN, (number, function, step)
                     assert known[step["line"]]["file"] == __file__, (number, function, step)
             assert profiler.notices() == []
+
+
+def _lines_of(recording, function):
+    """The texts of the lines that built the steps of a function, or how that is not known."""
+    known = _rows(recording.lines)
+    return {
+        known[row["line"]]["text"].strip() if row["line"] >= 0 else row["how"]
+        for row in _rows(recording.steps)
+        if row["function"] == function
+    }
+
+
+def test_lines_of_expressions_go_with_what_the_optimizer_makes_of_them():
+    """Filters and projections move, sums are divided, and an index is computed to be set."""
+    before = _frame()
+    with Profiler() as profiler, dask.config.set(scheduler="synchronous"):
+        frame = dd.from_pandas(before.compute(), npartitions=4)
+        some = frame[frame.x > 1]
+        twice = some.map_partitions(_twice)
+        grouped = twice.groupby("k").y.max()
+        indexed = some.set_index("y")
+        merged = some.merge(frame, on="k")
+        merged.npartitions
+        total = merged.y_x.sum()
+        largest = indexed.x.nlargest(2)
+        dask.compute(grouped, total, largest)
+        old = before.y.min()
+        old.compute()
+    recording = profiler.recording
+    assert _lines_of(recording, "twice") == {"twice = some.map_partitions(_twice)"}
+    assert _lines_of(recording, "gt") == {"some = frame[frame.x > 1]"}
+    assert _lines_of(recording, "sort_index") == {'indexed = some.set_index("y")'}
+    assert _lines_of(recording, "repartitionquantiles") == {'indexed = some.set_index("y")'}
+    assert _lines_of(recording, "blockwisemerge") == {'merged = some.merge(frame, on="k")'}
+    assert _lines_of(recording, "max-tree") == {'grouped = twice.groupby("k").y.max()'}
+    assert _lines_of(recording, "sum-tree") == {"total = merged.y_x.sum()"}
+    assert _lines_of(recording, "min-tree") == {"old = before.y.min()"}
+    for function in ("nlargest", "nlargest-tree"):
+        assert _lines_of(recording, function) <= {"largest = indexed.x.nlargest(2)"}

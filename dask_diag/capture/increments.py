@@ -405,7 +405,7 @@ class TaskTables:
         if self._clusters is None:
             from dask_diag.cluster.tables import ClusterTables
 
-            self._clusters = ClusterTables()
+            self._clusters = ClusterTables(self._lines)
             if self._results is not None:
                 self._results_on_clusters = self._results.results_on_clusters()
         new, provisional = self._clusters.take(logs, self._count, now)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+from array import array
 from collections import Counter
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from dask_diag.capture.keys import Keys
+from dask_diag.capture.lines.steps import NO_KINDS, EndedKinds, NamedKinds
 from dask_diag.cluster.wire import (
     COROUTINE,
     Batch,
@@ -19,6 +21,7 @@ from dask_diag.cluster.wire import (
     host_id,
 )
 from dask_diag.formatting import counted
+from dask_diag.hooks.lines import capturing
 
 if TYPE_CHECKING:
     from dask_diag.cluster.wire import PullReply, Wants
@@ -69,6 +72,8 @@ class ClusterLog:
     ----------
     wants : Wants
         Kinds of collected rows.
+    kinds : EndedKinds
+        The steps of tasks, and the lines that built them.
     scheduler, address, pid : str, str, int
         Id, address and process of the scheduler.
     below : set of int
@@ -112,6 +117,8 @@ class ClusterLog:
         self.unmeasured: dict[str, int] = {}
         self.dropped = self.running = 0
         self.received = self.coroutines = 0
+        capture = capturing() if wants.get("lines") else None
+        self.kinds: EndedKinds = NO_KINDS if capture is None else NamedKinds(capture)
         self.is_left = self.has_ended = False
 
     def receive(self, reply: PullReply) -> None:
@@ -136,6 +143,7 @@ class ClusterLog:
                 batch = Batch(**rows)
                 batch.details = {run: RunDetails(*row) for run, row in batch.details.items()}
                 self.coroutines += sum(d.stacks == COROUTINE for d in batch.details.values())
+                self._find_lines(batch)
                 # Packed, keys do not keep the user's objects.
                 batch.keys, batch.result_keys = (
                     Keys(list(batch.keys)),
@@ -147,6 +155,17 @@ class ClusterLog:
         self.dropped = reply.get("dropped", self.dropped)
         self.unmeasured = dict(reply.get("unmeasured", self.unmeasured))
         self.running = reply.get("running", self.running)
+
+    def _find_lines(self, batch: Batch) -> None:
+        """Find the lines that built the tasks of a batch, while the names of lines are there."""
+        kinds = self.kinds
+        if isinstance(kinds, NamedKinds):
+            kinds.learn(batch.names)
+            runs = dict(zip(array("q", batch.ids), batch.keys, strict=True))
+            for run, details in batch.details.items():
+                if details.steps:
+                    kinds.add_packed(runs[run], details.steps)
+        batch.groups = kinds.numbers_of(batch.keys)
 
     @property
     def began(self) -> float:

@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
+from itertools import islice
 from math import isnan
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -64,6 +65,8 @@ from dask_diag.cluster.wire import (
     Unmeasured,
     forget_handlers,
     host_id,
+    name_of_key,
+    names_of_steps,
 )
 
 if TYPE_CHECKING:
@@ -99,6 +102,8 @@ BYTES_PER_RUN = WORKER_ROW.size + SCHEDULER_ROW.size + BYTES_PER_KEY
 PACKED_AT_ONCE = 200
 """Runs that are packed together. Between two messages of the scheduler, neither the code nor the
 data of packing would be in the processor's cache: each run would take several times as long."""
+MOST_NAMES, MOST_DEPENDENTS = 200, 4
+"""Names of tasks of one function that are sent, and names of dependents of each."""
 MISSING_DETAILS, MISSING_ROWS, NOT_HEARD_OF = "details", "rows", "cancelled"
 """Kinds by which missing rows are counted for notices."""
 
@@ -127,6 +132,8 @@ class RecordedSession:
         self.computations: dict[int, RecordedComputation] = {}
         self.workers: dict[int, RecordedWorker] = {}
         self.batch, self.size = Batch(), 0
+        self.names: set[Hashable] = set()
+        self.counts: Counter[str] = Counter()
 
     def has_room(self, size: int = BYTES_PER_KEY) -> bool:
         """Reserve bytes for a row, or count the row as missing if the client has not pulled."""
@@ -165,12 +172,13 @@ class RecordedSession:
         """Return the wanted details within the free bytes, and their size."""
         waits = details.waits if self.wants.get("waits") else ()
         stacks = details.stacks if self.wants.get("stacks") else b""
-        size = len(stacks) + BYTES_PER_KEY * (len(details.metrics) + len(waits))
+        steps = details.steps if self.wants.get("lines") else b""
+        size = len(stacks) + len(steps) + BYTES_PER_KEY * (len(details.metrics) + len(waits))
         if size > free:
             # The times of the run are recorded, and the error of a run that failed.
             self.unmeasured[MISSING_DETAILS] += 1
             return RunDetails(details.error, span=details.span), 0
-        return details._replace(waits=waits, stacks=stacks), size
+        return details._replace(waits=waits, stacks=stacks, steps=steps), size
 
     def pack(self) -> None:
         """Pack the runs since the previous call."""
@@ -423,6 +431,7 @@ class WorkerMonitor:
             "processes": min((w["processes"] for w in wanted if w.get("processes")), default=0),
             "stacks": [min(seconds) for seconds in zip(*stacks)],  # noqa: B905
             "waits": any(wants.get("waits") for wants in wanted),
+            "steps": any(wants.get("lines") for wants in wanted),
         }
         if settings == self.settings:
             return
@@ -804,6 +813,30 @@ class RunCollector:
                 task.span = spans.get(key, "")
             elif not task.computation.active:
                 task.computation = computation
+        for session in computation.sessions:
+            if session.wants.get("lines"):
+                self.add_names(session, keys)
+
+    def add_names(self, session: RecordedSession, keys: Iterable[Hashable]) -> None:
+        """Send the steps of tasks with names that the session does not know, and dependents.
+
+        The client knows the lines of steps. Where dask has made up a name, the client goes by those
+        of the dependents. Of tasks with names of their own, such as futures, some are sent.
+        """
+        names, counts, states = session.names, session.counts, self.scheduler.tasks
+        for key in keys:
+            name = key[0] if type(key) is tuple and key else key
+            if name in names or type(name) is not str:
+                continue
+            ts = states[key]
+            prefix = getattr(ts.prefix, "name", "")
+            counts[prefix] += 1
+            if counts[prefix] > MOST_NAMES or not session.has_room():
+                continue
+            names.add(name)
+            dependents = islice(ts.dependents, MOST_DEPENDENTS)
+            after = {name_of_key(other.key) for other in dependents}
+            session.batch.names[name] = names_of_steps(ts.run_spec), list(after)
 
     def adopt(self) -> None:
         """Add the active tasks from before a session, of all clients: workers are busy with them.
@@ -1003,8 +1036,8 @@ class RunCollector:
         depends_on = self.runs_of(state.dependencies) if state and state.dependencies else ()
         details = None
         if (more and any(more)) or task.span != computation.span:
-            _, error, metrics, waits, stacks = RunMeasurements(b"", *more)
-            details = RunDetails(error, metrics, task.span, waits, stacks)
+            _, error, metrics, waits, stacks, steps = RunMeasurements(b"", *more)
+            details = RunDetails(error, metrics, task.span, waits, stacks, steps)
         run = (
             number,
             key,

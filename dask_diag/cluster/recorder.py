@@ -16,6 +16,8 @@ from weakref import WeakKeyDictionary
 
 import dask.config
 
+from dask_diag.hooks.lines import start_capturing
+
 if TYPE_CHECKING:
     from distributed import Client
     from distributed.preloading import PreloadManager
@@ -148,6 +150,7 @@ class ClusterRecorder:
         with _lock:
             if any(session.client is client for session in self.sessions):
                 return None
+            start_capturing()
             # The import of asyncio would double the import of this package; most have no client.
             from dask_diag.cluster.log import ClusterLog, WorkerNames
             from dask_diag.cluster.session import ClusterSession

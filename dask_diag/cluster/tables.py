@@ -10,6 +10,7 @@ import numpy as np
 from toolz import merge_with
 
 from dask_diag.capture.build import Increment, Tables
+from dask_diag.capture.lines.tables import LineTables
 from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.tasks_table import others_of, tasks_of, transfers_of
 from dask_diag.cluster.wire import RUN, Batch, ClusterComputation
@@ -58,9 +59,16 @@ class RunPositions:
 
 
 class ClusterTables:
-    """Makes tables of batches."""
+    """Makes tables of batches.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    lines : LineTables
+        Numbers the kinds of tasks.
+    """
+
+    def __init__(self, lines: LineTables) -> None:
+        self._lines = lines
         self._unread = UnreadBatches()
         self._positions: dict[int, RunPositions] = {}
         self._final: set[tuple[int, int]] = set()
@@ -107,8 +115,9 @@ class ClusterTables:
         details = list(zip(detailed, batch.details.values(), strict=True))
         metrics = [(row, *metric) for row, detail in details for metric in detail.metrics]
         waits = [(row, *wait) for row, detail in details for wait in detail.waits]
+        groups = self._lines.groups(log.kinds, batch.groups)
         return {
-            "tasks": tasks_of(batch, log, self._lanes),
+            "tasks": tasks_of(batch, log, self._lanes).replacing({"group": groups}),
             "dependencies": Table(
                 {"task": task[is_recorded], "depends_on": depends_on[is_recorded]}
             ),
@@ -153,9 +162,10 @@ def with_clusters(
 
     Tasks are added, too; or, instead of tasks, the `sampled` tables.
     """
-    made, now = ClusterTables(), perf_counter()
+    lines, now = LineTables(), perf_counter()
+    made = ClusterTables(lines)
     if sampled is None:
-        parts = merge_with(stack, *made.take(logs, 0, now))
+        parts = {**merge_with(stack, *made.take(logs, 0, now)), **lines.tables()}
     else:
         computations = stack(list(made.computations(logs, now)))
         workers = cluster_workers_table(logs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from array import array
 from collections.abc import Awaitable, Callable, Collection, Generator, Hashable, Iterator
 from inspect import unwrap
 from math import isnan
@@ -12,6 +13,7 @@ from types import coroutine
 from typing import TYPE_CHECKING, cast
 
 from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
+from dask_diag.capture.lines.steps import StepTiming
 from dask_diag.capture.metrics import (
     Metered,
     ends_a_task,
@@ -19,6 +21,7 @@ from dask_diag.capture.metrics import (
     runs_a_task,
     sums_of,
 )
+from dask_diag.capture.task import take_steps
 from dask_diag.cluster.wire import COROUTINE, NAME, WORKER_ROW, RunMeasurements, packed_stacks
 from dask_diag.hooks.stack import GraphNode
 from dask_diag.sampling.probes import Probe, RunningTask
@@ -51,6 +54,10 @@ class ClusterTask(GraphNode):
         Type of the task's exception, and whether the exception asks for another run.
     stacks, packed : tuple of StackSample, bytes
         Sampled stacks, from a probe and packed.
+    timing : StepTiming or None
+        Chooses the fused tasks whose steps are timed.
+    steps_taken : bytes
+        Seconds and CPU seconds of the steps of a fused task, if timed.
     discarded : bool
         Whether the measurements are not to be sent.
     fault : str
@@ -61,7 +68,7 @@ class ClusterTask(GraphNode):
 
     __slots__ = (
         *("__dict__", "clock", "cpu_before", "is_coro", "probes", "row", "run_id"),
-        *("start", "state", "task", "thread"),
+        *("start", "state", "task", "thread", "timing"),
     )
 
     # Attributes that most tasks never set are those of the class: a wrapper is made for each task.
@@ -73,7 +80,7 @@ class ClusterTask(GraphNode):
     stop: float | None = None
     cpu = 0.0
     stacks: tuple[StackSample, ...] = ()
-    packed = b""
+    packed = steps_taken = b""
 
     def __init__(
         self,
@@ -81,12 +88,14 @@ class ClusterTask(GraphNode):
         task: GraphNode,
         clock: Callable[[], float],
         probes: Collection[Probe] = (),
+        timing: StepTiming | None = None,
     ) -> None:
         self.state = state
         self.task = task
         self.key = task.key
         self.clock = clock
         self.probes = probes
+        self.timing = timing
         self.run_id: int = state.run_id
         self.is_coro: bool = task.is_coro
         self.row = b""
@@ -96,9 +105,11 @@ class ClusterTask(GraphNode):
 
     def __call__(self, values: object = ()) -> object:
         """Run the task and read the clocks around it."""
-        self.state.run_spec = self.task
+        self.state.run_spec = task = self.task
         try:
             hear_this_task()
+            if self.timing is not None:
+                task = self.timing.copy_of(task)
             if self.probes and not self.is_coro:
                 self.running = RunningTask(self, self.probes)
         except Exception as fault:
@@ -111,7 +122,7 @@ class ClusterTask(GraphNode):
         if self.is_coro:
             return self.steps(cast("Awaitable[object]", self.task(values)))
         try:
-            result = self.task(values)
+            result = task(values)
         except BaseException as error:
             self._end(thread_time() - cpu, error)
             take_out_own_frames(error)
@@ -167,7 +178,9 @@ class ClusterTask(GraphNode):
                 self.end_sampling(cpu)
             if error is None and not self.discarded:
                 # Most tasks have only a row.
-                is_alone = self.metered is None and not self.packed
+                if self.timing is not None:
+                    self.steps_taken = b"".join(map(_packed, take_steps()))
+                is_alone = self.metered is None and not self.packed and not self.steps_taken
                 self.state.metadata[NAME] = self.row if is_alone else tuple(self.measurements())
         except Exception as fault:
             self.fault = f"{type(fault).__name__}: {fault}"
@@ -200,10 +213,11 @@ class ClusterTask(GraphNode):
     def measurements(self) -> RunMeasurements:
         """Measurements of the run, with the sums of metrics."""
         row, metered = self.row, self.metered
+        steps = self.steps_taken
         if metered is None:
-            return RunMeasurements(row, self.error, stacks=self.packed)
+            return RunMeasurements(row, self.error, stacks=self.packed, steps=steps)
         metrics, waits = sums_of(metered.metrics), list(metered.waits)
-        return RunMeasurements(row, self.error, metrics, waits, self.packed)
+        return RunMeasurements(row, self.error, metrics, waits, self.packed, steps)
 
     @property
     def dependencies(self) -> frozenset[Hashable]:
@@ -228,6 +242,10 @@ def _asks_to_be_rescheduled(error: BaseException) -> bool:
     """Return whether an error is distributed's `Reschedule`, as the worker itself decides."""
     kind = getattr(sys.modules.get("distributed.exceptions"), "Reschedule", ())
     return isinstance(error, kind)
+
+
+def _packed(numbers: list[float]) -> bytes:
+    return array("d", numbers).tobytes()
 
 
 def _itself(task: object) -> object:

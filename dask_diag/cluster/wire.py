@@ -74,13 +74,17 @@ Waits = Sequence[tuple[str, float, int, str]]
 
 
 class RunMeasurements(NamedTuple):
-    """Measurements of a run in a task's metadata; `row` is empty if the task did not run."""
+    """Measurements of a run in a task's metadata; `row` is empty if the task did not run.
+
+    `steps` has the seconds of each name of `names_of_steps`, then the CPU seconds, if measured.
+    """
 
     row: bytes
     error: str = ""
     metrics: Sequence[Metric] = ()
     waits: Waits = ()
     stacks: bytes = b""
+    steps: bytes = b""
 
 
 # Messages of workers, on the topic `NAME`.
@@ -159,6 +163,7 @@ class RunDetails(NamedTuple):
     span: str = ""
     waits: Waits = ()
     stacks: bytes = b""
+    steps: bytes = b""
 
 
 class Batch:
@@ -181,6 +186,10 @@ class Batch:
         Numbers of workers, each with rows of `PROCESS`.
     result_functions : dict
         Functions of results by position, if keys do not name them.
+    names : dict
+        For new names of tasks: the names of the steps of a fused task, and of dependents.
+    groups : bytes
+        At the client, the kind of each run's task.
     """
 
     def __init__(self, **sent: object) -> None:
@@ -193,6 +202,8 @@ class Batch:
         self.functions: dict[int, str] = {}
         self.result_functions: dict[int, str] = {}
         self.processes: list[tuple[int, bytes]] = []
+        self.names: dict[Hashable, tuple[Sequence[Hashable], Sequence[Hashable]]] = {}
+        self.groups = b""
         vars(self).update(sent)
 
     def sent(self) -> dict[str, object]:
@@ -257,6 +268,7 @@ class Wants(TypedDict, total=False):
     stacks: Sequence[float]
     progress: bool
     processes: float
+    lines: bool
 
 
 class Settings(TypedDict, total=False):
@@ -266,6 +278,7 @@ class Settings(TypedDict, total=False):
     processes: float
     stacks: Sequence[float]
     waits: bool
+    steps: bool
 
 
 class WorkerFacts(TypedDict, total=False):
@@ -320,6 +333,22 @@ class PullReply(TypedDict, total=False):
     unmeasured: dict[str, int]
     running: int
     faults: dict[str, int]
+
+
+def name_of_key(key: Hashable) -> Hashable:
+    """The name of the layer of a key."""
+    return key[0] if type(key) is tuple and key else key
+
+
+def names_of_steps(task: Any) -> list[Hashable]:
+    """The names of the steps of a fused task, each once; empty for other tasks."""
+    names: dict[Hashable, None] = {}
+    if getattr(getattr(task, "func", None), "__name__", "") == "_execute_subgraph":
+        for key, step in task.args[0].items():
+            names.update(dict.fromkeys(names_of_steps(step)))
+            if hasattr(step, "func") and not names_of_steps(step):
+                names[name_of_key(key)] = None
+    return list(names)
 
 
 LineT = TypeVar("LineT")

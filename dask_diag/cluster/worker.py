@@ -12,6 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, cast
 
 from dask_diag.capture.computation import start_listening, stop_listening
+from dask_diag.capture.lines.steps import StepTiming
 from dask_diag.capture.metrics import runs_around_tasks
 from dask_diag.cluster.clocks import WorkerClock, clock_of
 from dask_diag.cluster.task import ClusterTask, codes_around_tasks
@@ -278,6 +279,7 @@ class WorkerSide:
         self._settings: Settings = {"number": 0}
         self._processes = WorkerProcesses(self._log_processes, self._fault)
         self._sampling = WorkerSampling(self._fault)
+        self._timing: StepTiming | None = None
 
     async def start(self, version: str) -> None:
         """Report facts, compare clocks and start to measure; undone after an error."""
@@ -398,6 +400,7 @@ class WorkerSide:
         if settings["number"] <= self._settings["number"]:
             return
         self._settings = settings
+        self._timing = StepTiming() if settings.get("steps") else None
         try:
             self._processes.sample_every(settings.get("processes", 0))
             self._sampling.change(settings.get("stacks", ()), settings.get("waits", False))
@@ -428,7 +431,9 @@ class WorkerSide:
             self._log(Unmeasured(key, "executor"))
         elif isinstance(task, GraphNode):
             probes = self._sampling.probes
-            self._tasks[key] = state.run_spec = ClusterTask(state, task, self._clock, probes)
+            self._tasks[key] = state.run_spec = ClusterTask(
+                state, task, self._clock, probes, self._timing
+            )
 
     def _unwrap(self, key: Hashable, finish: str) -> None:
         """End a run; report a run whose result the scheduler does not get or refuses."""

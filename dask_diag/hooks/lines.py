@@ -17,65 +17,64 @@ from types import FrameType
 from typing import Any
 
 import dask
+from dask.base import DaskMethodsMixin
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
-from dask_diag.capture.lines.names import Capture
+from dask_diag.capture.lines.names import Capture, Now
 from dask_diag.capture.lines.sites import Site
+from dask_diag.hooks.expressions import note_existing, noting_collection, noting_step
 
 ACTIVE, ALWAYS, NEVER = "active", "always", "never"
 _MOST_NAMES = {ACTIVE: 1_000_000, ALWAYS: 20_000}
 _lock = threading.Lock()
 
 
-class _State:
-    """What the replaced functions see."""
-
-    capture: Capture | None = None
-    reason = ""
-
-
 def capturing() -> Capture | None:
     """The capture of lines, while it goes on."""
-    return _State.capture
+    return Now.capture
 
 
 def start_capturing() -> None:
-    """Note lines from now on, unless the configuration forbids it."""
+    """Note lines from now on, unless the configuration forbids it; also after further imports."""
     with _lock:
-        if _State.capture is not None:
-            return
         when = dask.config.get("diag.lines.capture", ACTIVE)
-        packages = dask.config.get("diag.lines.packages", ()) or ()
-        if when == NEVER:
+        if Now.capture is None and when == NEVER:
             return
-        missing = sorted(one.name for one in _REPLACED if not one.exists())
+        replaced = [*_REPLACED, *_of_expressions(), *_of_clients()]
+        missing = sorted(one.name for one in replaced if not one.exists())
+        Now.why_not = f"this version of dask lacks {', '.join(missing)}" if missing else ""
         if missing:
-            _State.reason = f"this version of dask lacks {', '.join(missing)}"
             return
-        capture = Capture(_MOST_NAMES.get(when, _MOST_NAMES[ACTIVE]), packages)
-        for one in _REPLACED:
-            one.put_in()
-        _State.capture = capture
+        if Now.capture is None:
+            packages = dask.config.get("diag.lines.packages", ()) or ()
+            capture = Capture(_MOST_NAMES.get(when, _MOST_NAMES[ACTIVE]), packages)
+            note_existing(capture)
+            Now.capture = capture
+        # Modules may have been imported since.
+        for one in replaced:
+            if one not in _put_in:
+                one.put_in()
+                _put_in.append(one)
 
 
 def stop_capturing() -> None:
     """Undo `start_capturing`, unless the configuration asks for lines of the whole program."""
     with _lock:
-        if _State.capture is None or dask.config.get("diag.lines.capture", ACTIVE) == ALWAYS:
+        if Now.capture is None or dask.config.get("diag.lines.capture", ACTIVE) == ALWAYS:
             return
-        _State.capture = None
-        for one in _REPLACED:
-            one.take_out()
+        Now.capture = None
+        while _put_in:
+            _put_in.pop().take_out()
 
 
 def why_no_lines() -> list[str]:
     """Sentences about lines that are missing."""
-    capture = _State.capture
+    capture = Now.capture
     faults = () if capture is None else sorted(capture.faults)
     notices = [f"some lines that built work are unknown: {fault}" for fault in faults]
-    if _State.reason:
-        notices.append(f"lines that built work are unknown: {_State.reason}")
+    if Now.why_not:
+        notices.append(f"lines that built work are unknown: {Now.why_not}")
     return notices
 
 
@@ -98,15 +97,15 @@ class _Replaced:
 
     Parameters
     ----------
-    owner : str
-        The module, and the class if any, as ``dask.delayed:DelayedLeaf``.
+    owner : str or type
+        The module, and the class if any, as ``dask.delayed:DelayedLeaf``; or the class.
     name : str
     make : callable
     """
 
-    def __init__(self, owner: str, name: str, make: Make) -> None:
+    def __init__(self, owner: str | type, name: str, make: Make) -> None:
+        self._owner: Any = _found(owner) if isinstance(owner, str) else owner
         self.name = f"{owner}.{name}".replace(":", ".")
-        self._owner: Any = _found(owner)
         self._attribute = name
         self._make = make
         self._dasks: Any = getattr(self._owner, "__dict__", {}).get(name)
@@ -174,7 +173,7 @@ _FINALIZE = "finalize-"
 
 def _note_layer(name: Hashable, layer: object, caller: FrameType) -> None:
     """Note a new layer, and other names that its keys have."""
-    capture = _State.capture
+    capture = Now.capture
     if capture is None:
         return
     try:
@@ -206,7 +205,7 @@ def _note_prefixes(capture: Capture, layer: object, site: Site | None) -> None:
 
 def _note_layers(layers: Mapping[Hashable, object], caller: FrameType) -> None:
     """Note the layers of a graph that are not known."""
-    capture = _State.capture
+    capture = Now.capture
     if capture is None or id(caller.f_code) in _ADD_LAYERS:
         return
     try:
@@ -258,7 +257,7 @@ def _delayed_init(original: Callable[..., object]) -> Callable[..., object]:
         except BaseException as error:
             take_out_own_frames(error)
             raise
-        capture = _State.capture
+        capture = Now.capture
         if capture is not None:
             try:
                 capture.names.note(self._key, capture.here(sys._getframe(1)))
@@ -275,7 +274,7 @@ def _clone_key(original: Callable[..., object]) -> Callable[..., object]:
         except BaseException as error:
             take_out_own_frames(error)
             raise
-        capture = _State.capture
+        capture = Now.capture
         if capture is not None:
             try:
                 name, copied = ((one[0] if type(one) is tuple else one) for one in (key, cloned))
@@ -298,3 +297,78 @@ _REPLACED = [
     _Replaced("dask.highlevelgraph", "clone_key", _clone_key),
 ]
 """All functions of dask that are replaced while lines are captured."""
+_put_in: list[_Replaced] = []
+
+
+def _graph_to_futures(original: Callable[..., object]) -> Callable[..., object]:
+    """Note futures, and results of computations: their names are made by the call."""
+
+    def graph_to_futures(self: object, *args: Any, **kwargs: Any) -> object:
+        capture = Now.capture
+        if capture is not None:
+            try:
+                keys = kwargs["keys"] if "keys" in kwargs else args[1]
+                site = capture.here(sys._getframe(1))
+                for name in {key[0] if type(key) is tuple and key else key for key in keys}:
+                    if capture.names.origin(name) is None:
+                        capture.names.note(name, site)
+            except Exception as error:
+                capture.fault(error)
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException as error:
+            take_out_own_frames(error)
+            raise
+
+    return _passing_on(graph_to_futures)
+
+
+def _of_clients() -> list[_Replaced]:
+    client = getattr(sys.modules.get("distributed.client"), "Client", None)
+    if client is None:
+        return []
+    key = client, "_graph_to_futures"
+    return [_of_classes.setdefault(key, _Replaced(*key, _graph_to_futures))]
+
+
+_STEPS = {
+    "simplify_once": False,
+    "rewrite": False,
+    "lower_once": True,
+    "_substitute": False,
+    "substitute_parameters": False,
+}
+"""Recursive steps of the optimizer of expressions, and whether each lowers them."""
+
+
+def _of_expressions() -> list[_Replaced]:
+    """Methods of the classes of expressions, and of collections of expressions, that are loaded."""
+    for owner in _expressions():
+        for name, is_lowering in _STEPS.items():
+            if (owner, name) not in _of_classes:
+                _of_classes[owner, name] = _Replaced(owner, name, noting_step(is_lowering))
+    kinds = DaskMethodsMixin.__subclasses__()
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        _add_collection(kind)
+    return list(_of_classes.values())
+
+
+def _expressions() -> list[type]:
+    modules = "dask._expr", "dask.dataframe.dask_expr._core"
+    found = {getattr(sys.modules.get(name), "Expr", None) for name in modules}
+    return [kind for kind in found if kind is not None and "simplify_once" in vars(kind)]
+
+
+def _add_collection(kind: type) -> _Replaced | None:
+    """A collection that is made of an expression; None for others."""
+    code = getattr(vars(kind).get("__init__"), "__code__", None)
+    if code is None or "expr" not in code.co_varnames[1:2]:
+        return None
+    return _of_classes.setdefault(
+        (kind, "__init__"), _Replaced(kind, "__init__", noting_collection)
+    )
+
+
+_of_classes: dict[tuple[type, str], _Replaced] = {}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dask_diag.capture.computation import Computation, ComputationSnapshot
 from dask_diag.capture.task_info import TaskInfo
 from dask_diag.errors import ArgumentTypeError
+from dask_diag.hooks.lines import capturing
 from dask_diag.model.codes import Outcome
 from dask_diag.profilers.base import Diagnostic
 
@@ -77,7 +78,11 @@ class Profiler(Diagnostic):
         self._cluster_results = {}
 
     def _wants(self) -> Wants:
-        return {"tasks": True, "waits": self._waits is not None}
+        return {
+            "tasks": True,
+            "waits": self._waits is not None,
+            "lines": capturing() is not None,
+        }
 
     @property
     def results(self) -> list[TaskData]:

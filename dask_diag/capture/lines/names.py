@@ -37,6 +37,11 @@ class Names:
     ----------
     most : int
         Names that are remembered at least; at most there are twice as many.
+
+    Attributes
+    ----------
+    existing : set
+        Names that were there when the capture began: they count where no line is known.
     """
 
     def __init__(self, most: int) -> None:
@@ -45,6 +50,7 @@ class Names:
         self._older: dict[Hashable, Site | None] = {}
         self._tokens: dict[str, Site | None] = {}
         self._indexed = 0
+        self.existing: set[Hashable] = set()
 
     def __len__(self) -> int:
         return len(self._recent) + len(self._older)
@@ -74,6 +80,8 @@ class Names:
             if known in self:
                 site = self.get(known)
                 return BEFORE if site is None else Origin(site, LineSource.NAME)
+        if name in self.existing:
+            return BEFORE
         token = _TOKEN.search(name) if type(name) is str else None
         if token is None:
             return None
@@ -141,6 +149,10 @@ class Capture:
         """The site of a frame and its callers."""
         return self._sites.here(frame) or NOWHERE
 
+    def is_users(self, frame: FrameType) -> bool:
+        """Whether a frame is of the user's program."""
+        return self._sites.is_users(frame)
+
     def shared(self, key: Hashable, value: T) -> T:
         """The first value that was given for a key: few objects for many computations."""
         if len(self._shared) > _MOST_SHARED:
@@ -150,3 +162,10 @@ class Capture:
     def fault(self, error: Exception) -> None:
         """Note an error."""
         self.faults.add(f"{type(error).__name__}: {error}")
+
+
+class Now:
+    """The capture that goes on, if any; what is replaced in dask reads it at each call."""
+
+    capture: Capture | None = None
+    why_not = ""

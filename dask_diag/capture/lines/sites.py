@@ -121,6 +121,11 @@ class Sites:
         name = "" if name in _SAY_NOTHING else name
         return self._sites.setdefault(key, Site(codes, list(key[1::2]), name))
 
+    def is_users(self, frame: FrameType) -> bool:
+        """Whether a frame is of the user's program."""
+        known = self._is_users.get(frame.f_code.co_filename)
+        return self._look_at(frame) if known is None else known
+
     def _look_at(self, frame: FrameType) -> bool:
         """Whether a frame of a file that was not seen yet is the user's."""
         file = frame.f_code.co_filename

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from dask_diag.capture.failures import passes_errors_on
 from dask_diag.capture.keys import function_of, function_of_key, is_plain
-from dask_diag.capture.lines.names import BEFORE, Capture, Origin, plain_name
+from dask_diag.capture.lines.names import BEFORE, NOWHERE, Capture, Origin, plain_name
 from dask_diag.capture.lines.sites import Site
 from dask_diag.capture.task import leave_steps
 from dask_diag.hooks.stack import (
@@ -225,7 +225,7 @@ class TaskKinds(EndedKinds):
     def _is_next_timed(self, number: int) -> bool:
         seen = self._seen.get(number, 0)
         self._seen[number] = seen + 1
-        return seen < _TIMED_FIRST or seen * _GOLDEN % 1 < _TIMED_LATER
+        return _is_timed(seen)
 
     def add(self, number: int, seconds: Sequence[float], cpu: Sequence[float]) -> None:
         """Add the seconds of the steps of a task, if they are those of its kind."""
@@ -256,6 +256,110 @@ class TaskKinds(EndedKinds):
         return ended if self.sums else self._capture.shared(ended.kinds, ended), (
             self._capture.shared(numbers, numbers)
         )
+
+
+class NamedKinds(TaskKinds):
+    """The kinds of tasks whose graphs are elsewhere, on the scheduler of a cluster.
+
+    Parameters
+    ----------
+    capture : Capture
+    """
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__(capture, NOWHERE)
+        self._steps_of_name: dict[Hashable, Sequence[Hashable]] = {}
+        self._dependents: dict[Hashable, Sequence[Hashable]] = {}
+        self._positions: dict[int, list[int]] = {}
+
+    def learn(
+        self, names: Mapping[Hashable, tuple[Sequence[Hashable], Sequence[Hashable]]]
+    ) -> None:
+        """Take over names of tasks, with the names of steps and of dependents."""
+        for name, (steps, dependents) in names.items():
+            self._steps_of_name[name] = tuple(steps)
+            self._dependents[name] = tuple(dependents)
+
+    def numbers_of(self, keys: Sequence[Hashable]) -> bytes:
+        """The positions of the kinds of tasks, as integers of 4 bytes."""
+        if len(self._of_name) > _MOST_NAMES:
+            self._of_name.clear()
+        return array("i", map(self.number_of, keys)).tobytes()
+
+    def number_of(self, key: Hashable) -> int:
+        """The position of the kind of a task."""
+        name = _name_of(key)
+        number = self._of_name.get(name)
+        if number is None:
+            steps: Sequence[Hashable] = self._steps_of_name.get(name) or (name,)
+            found: dict[Step, int] = {}
+            positions = [
+                found.setdefault(
+                    Step(self._function(plain_name(step)), self._origin_of_name(step, name)),
+                    len(found),
+                )
+                for step in steps
+            ]
+            number = self._of_name[name] = self._number(tuple(found))
+            self._positions[number] = positions
+        return number
+
+    def _origin_of_name(self, step: Hashable, name: Hashable) -> Origin:
+        origin = self._origin_of(step)
+        following, seen = [name], {name}
+        while origin is None and following and len(seen) < _MOST_DEPENDENTS:
+            for dependent in self._dependents.get(following.pop(0), ()):
+                if dependent not in seen:
+                    seen.add(dependent)
+                    following.append(dependent)
+                    names = dependent, *self._steps_of_name.get(dependent, ())
+                    found = next(filter(None, map(self._origin_of, names)), None)
+                    if found is not None and origin is None:
+                        origin = Origin(found.site, LineSource.DEPENDENTS)
+        return origin or self._computed_at
+
+    def add_packed(self, key: Hashable, steps: bytes) -> None:
+        """Add the seconds of the steps of a task, as a worker has packed them."""
+        number = self.number_of(key)
+        values, positions = array("d", steps), self._positions[number]
+        count = len(self.kinds[number])
+        if len(values) == 2 * len(positions):
+            seconds, cpu = [0.0] * count, [0.0] * count
+            for n, position in enumerate(positions):
+                seconds[position] += values[n]
+                cpu[position] += values[len(positions) + n]
+            self.add(number, seconds, cpu)
+
+
+_MOST_NAMES = 50_000
+
+
+class StepTiming:
+    """Which fused tasks of a worker are timed, and how: those whose names are alike count together.
+
+    `leave_steps` gets the seconds of each name of the steps, in the order of the first of each.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[Hashable, int] = {}
+
+    def copy_of(self, task: Any) -> Any:
+        """A copy that times its steps, or the task itself."""
+        if not is_fused(task):
+            return task
+        if len(self._seen) > _MOST_NAMES:
+            self._seen.clear()
+        name = _name_of(task.key)
+        seen = self._seen[name] = self._seen.get(name, -1) + 1
+        if not _is_timed(seen):
+            return task
+        names: dict[Hashable, int] = {}
+        steps = {key: names.setdefault(_name_of(key), len(names)) for key in _steps_of(task)}
+        return timed_copy(task, steps, len(names), leave_steps) if len(names) > 1 else task
+
+
+def _is_timed(seen: int) -> bool:
+    return seen < _TIMED_FIRST or seen * _GOLDEN % 1 < _TIMED_LATER
 
 
 def _steps_of(task: Any) -> Iterator[Hashable]:

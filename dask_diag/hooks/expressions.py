@@ -1,0 +1,198 @@
+"""Lines of expressions: dask gives an expression another name in each step of its optimizer.
+
+A user's line makes a collection, and the nodes of its tree that are new have that line. In a step
+of the optimizer a new node has the line of the expression that is rewritten, or of the child that
+takes its place. Inner steps return first, so each node has the line of the innermost.
+
+A node is not noted where it is created: an expression lowers its children when it only asks for
+their partitions, and keeps them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
+from dask_diag.capture.lines.names import Capture, Now
+from dask_diag.capture.lines.sites import Site
+
+_OF_COMPUTE = "FinalizeCompute", "_ExprSequence", "_HLGExprSequence"
+"""Names of the classes of expressions with which a computation begins."""
+_OF_EXPRESSIONS = (
+    f"{os.sep}dask{os.sep}_expr",
+    f"{os.sep}dask_expr{os.sep}",
+    f"{os.sep}_array_expr{os.sep}",
+)
+_PLAIN = (str, int, float, bool, bytes, tuple, type(None))
+_rewritten = threading.local()
+"""The expressions that a thread rewrites, the innermost last."""
+
+
+def _is_expression(value: object) -> bool:
+    return hasattr(type(value), "simplify_once") and hasattr(value, "_name")
+
+
+def noting_collection(original: Callable[..., object]) -> Callable[..., object]:
+    """Replace the method that makes a collection of an expression."""
+
+    def __init__(self: object, expr: Any, *args: object, **kwargs: object) -> None:  # noqa: N807
+        try:
+            original(self, expr, *args, **kwargs)
+        except BaseException as error:
+            take_out_own_frames(error)
+            raise
+        capture = Now.capture
+        if capture is not None:
+            try:
+                _note_collection(capture, expr, sys._getframe(1))
+            except Exception as error:
+                capture.fault(error)
+
+    passes_errors_on.add(id(__init__.__code__))
+    return __init__
+
+
+def _note_collection(capture: Capture, expression: Any, caller: FrameType) -> None:
+    names = capture.names
+    if not _is_expression(expression) or expression._name in names:
+        return
+    site = _owner(capture, caller) or capture.here(caller)
+    # A line that makes again what was there before is its line.
+    names.note(expression._name, site)
+    for node in _new_nodes(capture, [*_children(expression)]):
+        if node._name in names.existing:
+            # With all below it, which the optimizer may lift.
+            for old in _new_nodes(capture, [node]):
+                names.note(old._name, None)
+        else:
+            names.note(node._name, site)
+
+
+def noting_step(is_lowering: bool) -> Callable[[Callable[..., object]], Callable[..., object]]:
+    """Replace a recursive step of the optimizer."""
+
+    def make(original: Callable[..., object]) -> Callable[..., object]:
+        def step(self: Any, *args: object, **kwargs: object) -> object:
+            capture = Now.capture
+            if capture is None:
+                return original(self, *args, **kwargs)
+            stack: list[Any] = _rewritten.__dict__.setdefault("stack", [])
+            try:
+                if self._name not in capture.names:
+                    capture.names.note(self._name, _inherited(capture, self, stack, is_lowering))
+            except Exception as error:
+                capture.fault(error)
+            stack.append(self)
+            try:
+                made = original(self, *args, **kwargs)
+            except BaseException as error:
+                take_out_own_frames(error)
+                raise
+            finally:
+                stack.pop()
+            if made is not self:
+                try:
+                    _hand_on(capture, self, made, is_lowering)
+                except Exception as error:
+                    capture.fault(error)
+            return made
+
+        passes_errors_on.add(id(step.__code__))
+        return step
+
+    return make
+
+
+def _inherited(
+    capture: Capture, expression: Any, stack: list[Any], is_lowering: bool
+) -> Site | None:
+    """The site of an expression that is not known as it is rewritten."""
+    if not stack or type(expression).__name__.startswith(_OF_COMPUTE):
+        caller = sys._getframe(2)
+        return _owner(capture, caller) or capture.here(caller)
+    return _site_within(capture, expression, stack[-1], is_lowering)
+
+
+def _site_within(capture: Capture, node: Any, before: Any, is_lowering: bool) -> Site | None:
+    """The site of a new node in place of an expression: that of the latter, or of its child."""
+    for child in _children(before):
+        if child._name in capture.names and _takes_place(node, child, is_lowering):
+            return capture.names.get(child._name)
+    return capture.names.get(before._name)
+
+
+def _owner(capture: Capture, frame: FrameType | None) -> Site | None:
+    """The site of the expression that computes or makes others, as to find its divisions."""
+    while frame is not None and not capture.is_users(frame):
+        code = frame.f_code
+        if code.co_varnames[:1] == ("self",) and any(
+            part in code.co_filename for part in _OF_EXPRESSIONS
+        ):
+            variables = frame.f_locals
+            asking = variables.get("self")
+            if type(variables) is dict:
+                # What is a copy would keep what the function lets go.
+                variables.clear()
+            if asking is not None and _is_expression(asking):
+                site = capture.names.get(asking._name)
+                if site is not None:
+                    return site
+        frame = frame.f_back
+    return None
+
+
+def _hand_on(capture: Capture, before: Any, made: Any, is_lowering: bool) -> None:
+    """Note the new nodes of a rewritten expression."""
+    if not _is_expression(made) or made._name in capture.names:
+        return
+    for node in _new_nodes(capture, [made]):
+        capture.names.note(node._name, _site_within(capture, node, before, is_lowering))
+
+
+def _takes_place(node: Any, child: Any, is_lowering: bool) -> bool:
+    """Whether a node is a child that has taken the place of the expression that was rewritten.
+
+    Two steps of a reduction are lowered to nodes of one type: what they do must be the same.
+    """
+    if type(node) is not type(child):
+        return False
+    return not is_lowering or all(
+        one is other or (type(one) is type(other) and isinstance(one, _PLAIN) and one == other)
+        for one, other in zip(node.operands, child.operands, strict=False)
+        if not _is_expression(one)
+    )
+
+
+def _children(expression: Any) -> Iterator[Any]:
+    yield from expression.dependencies()
+    # One that reads several partitions at once does not call it a dependency.
+    inner = getattr(expression, "operands", ())
+    if type(expression).__name__.startswith("FusedIO") and inner and _is_expression(inner[0]):
+        yield inner[0]
+
+
+def _new_nodes(capture: Capture, nodes: list[Any]) -> Iterator[Any]:
+    """The nodes of trees, down to those that are known."""
+    while nodes:
+        node = nodes.pop()
+        if node._name in capture.names:
+            continue
+        children = [*_children(node)]
+        yield node
+        nodes += children
+
+
+def note_existing(capture: Capture) -> None:
+    """Note the expressions that exist: they were built before."""
+    for module in "dask._expr", "dask.dataframe.dask_expr._core":
+        root = getattr(sys.modules.get(module), "Expr", None)
+        kinds = [root] if root is not None else []
+        while kinds:
+            kind = kinds.pop()
+            kinds += kind.__subclasses__()
+            capture.names.existing.update(list(vars(kind).get("_instances", ())))
