@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 from dataclasses import replace
@@ -12,11 +13,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 import dask_diag
 from dask_diag import DiagnosticError, Recording
 from dask_diag.analysis.built_by import lines
+from dask_diag.live.model import LiveModel
+from dask_diag.live.screen import show_last_frame
+from dask_diag.live.texts import line_rows
 from dask_diag.model.codes import Root
+from dask_diag.model.tables import TABLES
+from dask_diag.storage.write import Writer
 from dask_diag.views.compare import comparison_summary
 from dask_diag.views.findings import location
 
@@ -274,3 +281,32 @@ def test_lines_are_compared_by_their_file_and_text():
     assert "line that built it" not in str(
         comparison_summary(dask_diag.compare(NOTHING, after), "a.diag", "b.diag")
     )
+
+
+@pytest.mark.leaves_files
+def test_a_live_view_has_the_lines_of_a_growing_recording():
+    recording = recording_with_lines()
+    parts = [
+        replace(
+            recording,
+            tasks=recording.tasks.filter(slice(n, n + 5)),
+            dependencies=recording.dependencies.filter(slice(0)),
+            **({} if n else {name: TABLES[name].empty() for name in ("lines", "steps")}),
+        )
+        for n in (0, 5)
+    ]
+    with Writer("run.diag") as writer:
+        writer.append(parts[0])
+        model = LiveModel("run.diag")
+        model.poll()
+        assert list(line_rows(model, 5)) == []
+        writer.append(parts[1])
+    model.poll()
+    assert list(line_rows(model, 2)) == [
+        ("analysis.py:24  z = y.map_blocks(slow)", "42%", "6.00 s"),
+        ("analysis.py:25  w = z.map_blocks(quick)", "21%", "3.00 s"),
+    ]
+    text = io.StringIO()
+    show_last_frame("run.diag", Console(file=text, width=80, highlight=False))
+    assert "line that built it" in text.getvalue()
+    assert re.search(r"analysis.py:24  z = y.map_blocks\(slow\) +42% +6.00 s", text.getvalue())

@@ -54,8 +54,7 @@ def with_total(recording: Recording, table: Table, rows: Rows) -> Rows:
 
 def name_of_line(record: Record) -> str:
     """The place and the text of a row of `dask_diag.lines`."""
-    place = place_of(record)
-    return shown(f"{place.name}  {place.text}" if place.line else place.text, 100)
+    return shown(place_of(record).in_words, 100)
 
 
 def _row(name: str, records: Sequence[Record], total: float) -> tuple[str, ...]:
@@ -82,7 +81,7 @@ def on_work_built_before(table: Table) -> Iterator[tuple[str, str]]:
 
 def lines_summary(recording: Recording, by: str = "line", has_source: bool = False) -> Summary:
     """Result of `dask_diag.lines` as text, if asked for with the program's source."""
-    table = table_of_lines(recording, BuiltBy(recording, by))
+    table = table_of_lines(recording, BuiltBy.of(recording, by))
     rows = source_rows(recording, table) if has_source else line_rows(table)
     return make_summary(
         SummaryParts(

@@ -62,7 +62,7 @@ def with_lines(recording: Recording) -> Table:
     """The table of tasks, and the line that built most of each."""
     tasks = recording.tasks
     columns = {name: tasks[name] for name in tasks.columns}
-    return Table({**columns, "line": BuiltBy(recording).main_lines()})
+    return Table({**columns, "line": BuiltBy.of(recording).main_lines()})
 
 
 def _numbered(name: str, table: Table) -> Table:
