@@ -54,7 +54,7 @@ def with_total(recording: Recording, table: Table, rows: Rows) -> Rows:
 
 def name_of_line(record: Record) -> str:
     """The place and the text of a row of `dask_diag.lines`."""
-    return shown(place_of(record).in_words, 100)
+    return shown(place_of(record).in_words, 80)
 
 
 def _row(name: str, records: Sequence[Record], total: float) -> tuple[str, ...]:
