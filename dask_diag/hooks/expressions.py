@@ -66,9 +66,7 @@ def _note_collection(capture: Capture, expression: Any, caller: FrameType) -> No
     names.note(expression._name, site)
     for node in _new_nodes(capture, [*_children(expression)]):
         if node._name in names.existing:
-            # With all below it, which the optimizer may lift.
-            for old in _new_nodes(capture, [node]):
-                names.note(old._name, None)
+            _note_old(capture, node)
         else:
             names.note(node._name, site)
 
@@ -84,7 +82,11 @@ def noting_step(is_lowering: bool) -> Callable[[Callable[..., object]], Callable
             stack: list[Any] = _rewritten.__dict__.setdefault("stack", [])
             try:
                 if self._name not in capture.names:
-                    capture.names.note(self._name, _inherited(capture, self, stack, is_lowering))
+                    if self._name in capture.names.existing and _is_below(self, stack):
+                        _note_old(capture, self)
+                    else:
+                        site = _inherited(capture, self, stack, is_lowering)
+                        capture.names.note(self._name, site)
             except Exception as error:
                 capture.fault(error)
             stack.append(self)
@@ -106,6 +108,17 @@ def noting_step(is_lowering: bool) -> Callable[[Callable[..., object]], Callable
         return step
 
     return make
+
+
+def _is_below(expression: Any, stack: list[Any]) -> bool:
+    """Whether an expression is in the tree that is rewritten, and not made by a step before."""
+    return not stack or any(child._name == expression._name for child in _children(stack[-1]))
+
+
+def _note_old(capture: Capture, expression: Any) -> None:
+    """Note what was there before, with all below it, which the optimizer may lift."""
+    for node in _new_nodes(capture, [expression]):
+        capture.names.note(node._name, None)
 
 
 def _inherited(

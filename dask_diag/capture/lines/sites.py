@@ -8,6 +8,7 @@ frame would keep the user's arrays.
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Collection, Iterator
 from itertools import islice
 from types import CodeType, FrameType
@@ -15,6 +16,8 @@ from typing import NamedTuple
 
 from dask_diag.system.code import USER, owner_of_file
 
+_SCRIPTS = sysconfig.get_path("scripts")
+"""Folder of the commands that packages install, which run the user's program, as pytest."""
 MOST_FRAMES = 16
 """Callers of a line that are noted, at most; the innermost come first."""
 _OUTERMOST = "<module>"
@@ -139,7 +142,9 @@ class Sites:
         if file.startswith("<"):
             return file.startswith(_OF_SHELLS)
         path = file.replace("\\", "/")
-        return owner_of_file(file) == USER or any(name in path for name in self._packages)
+        if any(name in path for name in self._packages):
+            return True
+        return owner_of_file(file) == USER and not file.startswith(_SCRIPTS)
 
 
 def _is_typed(frame: FrameType) -> bool:

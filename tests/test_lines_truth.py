@@ -1,0 +1,173 @@
+"""Seconds of lines against what their functions clocked themselves, and what the capture costs."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from time import perf_counter, thread_time
+
+import dask
+import dask.array as da
+import dask.bag as db
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+from dask_diag import Profiler
+from dask_diag.capture.lines.names import Now
+from dask_diag.hooks import lines
+
+CLOCKED = Counter()
+
+
+def _spin(name, seconds):
+    start = perf_counter()
+    while perf_counter() - start < seconds:
+        pass
+    CLOCKED[name] += perf_counter() - start
+
+
+def _slow(block):
+    _spin("slow", 0.04)
+    return block
+
+
+def _quick(block):
+    _spin("quick", 0.015)
+    return block
+
+
+def _tiny(value):
+    _spin("tiny", 0.0002)
+    return value
+
+
+def _odd(value):
+    _spin("odd", 0.0001)
+    return value % 2
+
+
+def _array():
+    x = da.ones((80, 10), chunks=(10, 10))
+    slow = x.map_blocks(_slow, dtype=float)
+    quick = slow.map_blocks(_quick, dtype=float)
+    quick.sum().compute()
+    return {"slow": "slow = x.map", "quick": "quick = slow.map"}
+
+
+def _bag():
+    numbers = db.from_sequence(range(2400), npartitions=4)
+    tiny = numbers.map(_tiny)
+    odd = tiny.filter(_odd)
+    odd.frequencies().compute()
+    return {"tiny": "tiny = numbers.map", "odd": "odd = tiny.filter"}
+
+
+def _delayed():
+    slow = [dask.delayed(_slow)(number) for number in range(8)]
+    quick = [dask.delayed(_quick)(value) for value in slow]
+    with dask.config.set({"optimization.fuse.delayed": True}):
+        for one in quick:
+            one.compute()
+    return {"slow": "slow = [dask", "quick": "quick = [dask"}
+
+
+def _frame():
+    frame = dd.from_pandas(
+        pd.DataFrame({"x": np.arange(80), "k": np.arange(80) % 7}), npartitions=8
+    )
+    slow = frame.map_partitions(_slow, meta=frame._meta)
+    quick = slow[slow.x > 3].map_partitions(_quick, meta=frame._meta)
+    quick.merge(frame, on="k").x_x.sum().optimize().compute()
+    return {"slow": "slow = frame.map", "quick": "quick = slow["}
+
+
+def _seconds_by_line(recording):
+    tasks, steps = recording.tasks, recording.steps
+    texts = [text.strip() for text in recording.lines.text.tolist()]
+    took = Counter()
+    for group, seconds in zip(
+        tasks.group.tolist(), (tasks.stop - tasks.start).tolist(), strict=True
+    ):
+        took[group] += seconds
+    found = Counter()
+    for group, seconds in took.items():
+        rows = np.flatnonzero(steps.group == group)
+        parts = steps.seconds[rows]
+        shares = parts / parts.sum() if parts.sum() > 0 else np.full(len(rows), 1 / len(rows))
+        for row, share in zip(rows.tolist(), shares.tolist(), strict=True):
+            line = int(steps.line[row])
+            found[texts[line] if line >= 0 else steps.how[row]] += seconds * share
+    return found
+
+
+@pytest.mark.truth
+@pytest.mark.parametrize("program", [_array, _bag, _delayed, _frame])
+def test_seconds_of_a_line_are_those_of_its_functions(program, retried):
+    def measure():
+        CLOCKED.clear()
+        with dask.config.set(scheduler="synchronous"), Profiler() as profiler:
+            expected = program()
+        found = _seconds_by_line(profiler.recording)
+        ratios = [
+            sum(took for text, took in found.items() if text.startswith(line)) / CLOCKED[name]
+            for name, line in expected.items()
+        ]
+
+        assert ratios == pytest.approx([1, 1], rel=0.1)
+
+    retried(measure)
+
+
+def _quickest(work, repeat=5, number=50):
+    times = []
+    for _ in range(repeat):
+        start = thread_time()
+        for _ in range(number):
+            work()
+        times.append((thread_time() - start) / number)
+    return min(times)
+
+
+@pytest.fixture
+def capture():
+    lines.start_capturing()
+    try:
+        yield Now.capture
+    finally:
+        lines.stop_capturing()
+
+
+def _increment(value):
+    return value + 1
+
+
+@pytest.mark.truth
+@pytest.mark.parametrize(("what", "most"), [("array", 5e-6), ("delayed", 10e-6)])
+def test_to_build_costs_microseconds(what, most):
+    x, increment = da.ones((4, 4), chunks=2), dask.delayed(_increment)
+    work = (lambda: x + 1) if what == "array" else (lambda: increment(1))
+    costs = []
+    for _ in range(4):
+        plain = _quickest(work)
+        lines.start_capturing()
+        captured = _quickest(work)
+        lines.stop_capturing()
+        costs.append(captured - plain)
+    assert min(costs) < most
+
+
+@pytest.mark.truth
+def test_many_delayed_calls_take_little_memory(capture):
+    increment = dask.delayed(_increment)
+    increment(1)
+    tracemalloc.start()
+    try:
+        for _ in range(5_000):
+            increment(1)
+        kept = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert len(capture.names) >= 5_000
+    assert kept < 1.25e6
