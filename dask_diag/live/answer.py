@@ -38,7 +38,7 @@ from dask_diag.views.plots.tasks import packed_tasks
 FOLLOWED = 60.0
 """Seconds in view by default."""
 _MOST_FUNCTIONS, _MOST_RUNNING, _MOST_FINDINGS, _MOST_NOTICES = 40, 12, 8, 8
-_MOST_LINES = 8
+_MOST_LINES = 5
 _MOST_POINTS, _POINTS_OF_OVERVIEW = 400, 300
 _LONGEST = 300
 
