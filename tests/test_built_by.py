@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 import dask_diag
 from dask_diag import DiagnosticError, Recording
 from dask_diag.analysis.built_by import lines
+from dask_diag.live.model import LiveModel
+from dask_diag.live.screen import show_last_frame
+from dask_diag.live.texts import line_rows
 from dask_diag.model.codes import Root
+from dask_diag.model.tables import TABLES
+from dask_diag.storage.write import Writer
+from dask_diag.views.compare import comparison_summary
+from dask_diag.views.findings import location
 
 from .recordings import (
     ANALYSIS,
@@ -20,8 +33,10 @@ from .recordings import (
     HELPERS,
     NAN,
     NOTHING,
+    Task,
     columns_of,
     recording_with_lines,
+    run,
     with_columns,
     with_stacks,
     with_tables,
@@ -184,3 +199,114 @@ def test_the_command_prints_lines_or_the_source_with_them(tmp_path):
     assert run_command("lines", str(tmp_path / "none.diag")).stdout.startswith(
         "This recording has no"
     )
+
+
+@pytest.mark.parametrize(
+    ("failed", "lines_", "text"),
+    [
+        # Of the fused task `slow` has 60%, `quick` 30%, `mean_chunk` 10%.
+        ([0], ("analysis.py:24", "analysis.py:25"), "built at analysis.py:24, analysis.py:25"),
+        ([6, 7], ("helpers.py:21",), "built at helpers.py:21"),
+        ([8], (), ""),
+    ],
+)
+def test_failed_tasks_name_the_line_that_built_them(failed, lines_, text):
+    outcomes = ["failed" if row in failed else "ok" for row in range(10)]
+    recording = with_columns(recording_with_lines(), "tasks", outcome=outcomes)
+    (finding,) = [f for f in dask_diag.findings(recording) if f.code == "failed-tasks"]
+    assert finding.where.lines == lines_
+    assert finding.to_dict()["where"]["lines"] == lines_
+    assert location(finding, recording).endswith(text)
+
+
+def test_small_tasks_name_the_line_that_sets_the_chunks():
+    tasks = [Task(0.002 * n, 0.002 * n + 0.0005, worker=n % 2) for n in range(400)]
+    recording = with_tables(
+        with_columns(run(tasks), "tasks", group=[0] * 300 + [1] * 100),
+        lines=columns_of(
+            "caller file line called text",
+            (-1, ANALYSIS, 4, "random", "x = da.random.random(10_000, chunks=10)"),
+            (-1, ANALYSIS, 5, "sum", "y = (x + 1).sum()"),
+        ),
+        steps=columns_of("group function line how", (0, "a", 1, "name"), (1, "b", 0, "name")),
+    )
+    (finding,) = [f for f in dask_diag.findings(recording) if f.code == "tasks-too-small"]
+    assert ", in analysis.py:4 (x = da.random.random(10_000, chunks=10)): " in finding.advice
+    assert finding.where.lines == ("analysis.py:5",)
+
+
+def test_slow_graphs_name_the_line_that_put_the_data_into_them():
+    hashing = ("hash_buffer", "/opt/env/lib/python3.11/site-packages/dask/hashing.py", 5, 1)
+    rows = [
+        ((0.0, 0.5), Root.GRAPH, [("<module>", ANALYSIS, 26, 1), CORE], 0.1, 0.1),
+        ((-2.0, 0.0), Root.BEFORE, [("<module>", ANALYSIS, 24, 1), CORE, hashing], 9.0, 9.0),
+    ]
+    recording = with_stacks(recording_with_lines(), rows)
+    samples = with_columns(recording, "samples", count=[10, 900])
+    recording = replace(with_columns(samples, "computations", called=[-0.1]), start=-2.0)
+    (finding,) = [f for f in dask_diag.findings(recording) if f.code == "graph-preparation"]
+    assert finding.where.lines == ("analysis.py:24",)
+
+
+@pytest.mark.leaves_files
+def test_exports_name_the_line_that_built_most_of_a_task():
+    recording = with_columns(recording_with_lines(), "tasks", pid=[1] * 10, thread=[1] * 10)
+    dask_diag.export(recording, "tasks.csv")
+    with open("tasks.csv", newline="") as stream:
+        named = [row["line"] for row in csv.DictReader(stream)]
+    expected = ["analysis.py:24"] * 5 + ["analysis.py:26", "helpers.py:21", "helpers.py:21", "", ""]
+    assert named == expected
+    dask_diag.export(recording, "trace.perfetto.json")
+    events = json.loads(Path("trace.perfetto.json").read_text())["traceEvents"]
+    tasks = {e["args"]["task"]: e["args"]["line"] for e in events if "task" in e.get("args", {})}
+    assert [tasks[row] for row in range(10)] == expected
+
+
+def test_lines_are_compared_by_their_file_and_text():
+    before = recording_with_lines()
+    # The program was edited: lines moved, and `slow` was made quicker.
+    moved = with_columns(before, "lines", line=[n + 10 for n in before.lines.line.tolist()])
+    after = with_columns(moved, "steps", seconds=[0.1, 0.3, 0.1, *[NAN] * 4])
+    stops = before.tasks.start + np.where(
+        np.arange(10) < 5, 1.0, before.tasks.stop - before.tasks.start
+    )
+    after = with_columns(after, "tasks", stop=stops.tolist())
+    changes = dask_diag.compare(before, after).lines.to_dicts()
+    assert (changes[0]["line"], changes[0]["text"]) == (34, "z = y.map_blocks(slow)")
+    rest = [row["seconds_after"] - row["seconds_before"] for row in changes[1:]]
+    assert rest == pytest.approx([0.0] * 5)
+    assert [round(changes[0][f"seconds_{when}"], 6) for when in ("before", "after")] == [6.0, 1.0]
+    text = str(comparison_summary(dask_diag.compare(before, after), "a.diag", "b.diag"))
+    assert re.search(r"analysis.py:34  z = y.map_blocks\(slow\) +6.00 s +1.00 s +-83%", text)
+    assert "line that built it" not in str(
+        comparison_summary(dask_diag.compare(NOTHING, after), "a.diag", "b.diag")
+    )
+
+
+@pytest.mark.leaves_files
+def test_a_live_view_has_the_lines_of_a_growing_recording():
+    recording = recording_with_lines()
+    parts = [
+        replace(
+            recording,
+            tasks=recording.tasks.filter(slice(n, n + 5)),
+            dependencies=recording.dependencies.filter(slice(0)),
+            **({} if n else {name: TABLES[name].empty() for name in ("lines", "steps")}),
+        )
+        for n in (0, 5)
+    ]
+    with Writer("run.diag") as writer:
+        writer.append(parts[0])
+        model = LiveModel("run.diag")
+        model.poll()
+        assert list(line_rows(model, 5)) == []
+        writer.append(parts[1])
+    model.poll()
+    assert list(line_rows(model, 2)) == [
+        ("analysis.py:24  z = y.map_blocks(slow)", "42%", "6.00 s"),
+        ("analysis.py:25  w = z.map_blocks(quick)", "21%", "3.00 s"),
+    ]
+    text = io.StringIO()
+    show_last_frame("run.diag", Console(file=text, width=80, highlight=False))
+    assert "line that built it" in text.getvalue()
+    assert re.search(r"analysis.py:24  z = y.map_blocks\(slow\) +42% +6.00 s", text.getvalue())

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.call_tree import innermost
-from dask_diag.analysis.groups import distinct_pairs
+from dask_diag.analysis.groups import distinct_pairs, table_of
 from dask_diag.analysis.simulation.schedulers import result_sizes
 from dask_diag.analysis.waits import cpu_and_noncpu
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
@@ -23,7 +23,7 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import LineSource, Root
 from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
-from dask_diag.model.tables import Steps
+from dask_diag.model.tables import Lines, Steps
 
 BY = ("line", "script")
 _FUNCTIONS_NAMED = 3
@@ -43,6 +43,11 @@ class Place(NamedTuple):
         # The reader knows where the own files are.
         return f"{os.path.basename(self.file)}:{self.line}" if self.line else self.text
 
+    @property
+    def in_words(self) -> str:
+        """The name, and the text of a line."""
+        return f"{self.name}  {self.text}" if self.line else self.text
+
 
 BUILT_BEFORE = Place("", 0, "(built before the recording)")
 UNKNOWN = Place("", 0, "(line unknown)")
@@ -57,7 +62,10 @@ class BuiltBy:
 
     Parameters
     ----------
-    recording : Recording
+    lines, steps : Lines, Steps
+        Of a recording.
+    groups : array of int
+        The group of each task.
     by : {"line", "script"}
         The innermost line of the user's, or the outermost: that of the script or the cell, which
         called helpers.
@@ -74,32 +82,36 @@ class BuiltBy:
         The place of each row of `Recording.lines`; that of unknown lines at the end.
     """
 
-    def __init__(self, recording: Recording, by: str = "line") -> None:
-        self._recording = recording
-        self.heads = _heads(recording) if by == "script" else np.arange(len(recording.lines))
-        lines = [
+    def __init__(self, lines: Lines, steps: Steps, groups: IntArray, by: str = "line") -> None:
+        self._groups_of_tasks = groups
+        self.heads = _heads(lines) if by == "script" else np.arange(len(lines))
+        places = [
             Place(cell or file, line, text.strip())
-            for file, cell, line, text in recording.lines.tuples("file", "cell", "line", "text")
+            for file, cell, line, text in lines.tuples("file", "cell", "line", "text")
         ]
-        rows = [lines[head] for head in self.heads.tolist()]
+        rows = [places[head] for head in self.heads.tolist()]
         self.places = [*dict.fromkeys(rows), BUILT_BEFORE, UNKNOWN]
         number = {place: n for n, place in enumerate(self.places)}
         self.place_of_row = np.array([number[place] for place in (*rows, UNKNOWN)], np.int64)
-        self._steps = steps = _summed(recording.steps)
+        self._steps = steps = _summed(steps)
         known = (steps.line >= -1) & (steps.line < len(rows))
         self._place = self.place_of_row[np.where(known, steps.line, -1)]
         self._place[steps.how.eq(LineSource.BEFORE) & (steps.line < 0)] = number[BUILT_BEFORE]
         # A name such as `wrapper` is no name of a function that was called.
         of_steps = np.isin(np.arange(len(rows)), steps.line)
-        self.builders = np.flatnonzero(of_steps | ~recording.lines.called.eq(""))
+        self.builders = np.flatnonzero(of_steps | ~lines.called.eq(""))
         self._group = steps.group
-        tasks = recording.tasks.group
-        self._has_steps = np.isin(tasks, self._group)
+        self._has_steps = np.isin(groups, self._group)
         self._groups = 1 + int(self._group.max(initial=-1))
         self._shares = _shares(self._group, steps.seconds)
         waiting = np.maximum(steps.seconds - steps.cpu_seconds, 0.0)
         self._cpu_shares = _shares(self._group, steps.cpu_seconds, self._shares)
         self._wait_shares = _shares(self._group, waiting, self._shares)
+
+    @classmethod
+    def of(cls, recording: Recording, by: str = "line") -> BuiltBy:
+        """The lines of a recording."""
+        return cls(recording.lines, recording.steps, recording.tasks.group, by)
 
     def sums(self, amounts: FloatArray | BoolArray) -> FloatArray:
         """The part of the sum of amounts of tasks that each line has; NaN counts as 0."""
@@ -120,7 +132,7 @@ class BuiltBy:
     def counts(self) -> IntArray:
         """The number of tasks with a step of each line."""
         group, place, _ = distinct_pairs(self._group, self._place)
-        tasks = np.bincount(self._recording.tasks.group[self._has_steps], minlength=self._groups)
+        tasks = np.bincount(self._groups_of_tasks[self._has_steps], minlength=self._groups)
         counts = np.bincount(place, tasks[group], len(self.places)).astype(np.int64)
         counts[-1] += int((~self._has_steps).sum())
         return counts
@@ -142,9 +154,20 @@ class BuiltBy:
         order = of_place[np.argsort(-parts, kind="stable")]
         return list(dict.fromkeys(self._group[order].tolist()))
 
+    def main_lines(self) -> Categorical:
+        """For each task the name of the line with most of its seconds; empty if unknown."""
+        group, place, row = distinct_pairs(self._group, self._place)
+        order = np.argsort(np.bincount(row, self._shares, len(group)), kind="stable")
+        largest = np.full(self._groups + 1, len(self.places) - 1)
+        # The last one of a group stays.
+        largest[group[order]] = place[order]
+        of_tasks = np.where(self._has_steps, self._groups_of_tasks, -1)
+        names = Categorical.of(place.name if place.line else "" for place in self.places)
+        return Categorical(names.codes[largest[of_tasks]], names.values)
+
     def _by_group(self, amounts: FloatArray | BoolArray) -> FloatArray:
         known = self._has_steps
-        groups, filled = self._recording.tasks.group[known], np.nan_to_num(amounts[known])
+        groups, filled = self._groups_of_tasks[known], np.nan_to_num(amounts[known])
         return np.bincount(groups, filled, self._groups).astype(float)
 
     def _sums(self, amounts: FloatArray | BoolArray, shares: FloatArray) -> FloatArray:
@@ -206,7 +229,7 @@ def lines(source: Sources, by: str = "line") -> Table:
     if by not in BY:
         raise DiagnosticError(f"by: expected 'line' or 'script', found {by!r}")
     recording = recording_of(source)
-    return table_of_lines(recording, BuiltBy(recording, by), result_sizes(recording))
+    return table_of_lines(recording, BuiltBy.of(recording, by), result_sizes(recording))
 
 
 def table_of_lines(recording: Recording, built: BuiltBy, sizes: FloatArray | None = None) -> Table:
@@ -242,17 +265,44 @@ def table_of_lines(recording: Recording, built: BuiltBy, sizes: FloatArray | Non
     return table.in_units(**units, bytes="bytes")
 
 
+def changes_of_lines(before: Recording, after: Recording) -> Table:
+    """Seconds of lines in two recordings, the largest change first.
+
+    Lines move when a program is edited: a line is the same by the name of its file and its text.
+    """
+    both: dict[tuple[str, str], list[float]] = {}
+    places: dict[tuple[str, str], Place] = {}
+    for side, recording in enumerate((before, after)):
+        rows = table_of_lines(recording, BuiltBy.of(recording))
+        for file, line, text, seconds in rows.tuples("file", "line", "text", "seconds"):
+            same = os.path.basename(file), text
+            places[same] = Place(file, line, text)
+            both.setdefault(same, [0.0, 0.0])[side] += seconds
+    order = sorted(both, key=lambda same: -abs(both[same][1] - both[same][0]))
+    return table_of(
+        [(*places[same], *both[same]) for same in order],
+        file=str,
+        line=int,
+        text=str,
+        seconds_before=float,
+        seconds_after=float,
+    )
+
+
 def named(functions: Iterable[str]) -> str:
     """The first functions, in one text."""
     listed = list(functions)
     return ", ".join(listed[:_FUNCTIONS_NAMED] + ["…"] * (len(listed) > _FUNCTIONS_NAMED))
 
 
-def seconds_building(recording: Recording, built: BuiltBy) -> FloatArray:
+def seconds_building(
+    recording: Recording, built: BuiltBy, chosen: BoolArray | None = None
+) -> FloatArray:
     """Seconds in which each line built or optimized a graph; NaN without stack samples.
 
     A sample outside tasks is of the innermost of these lines on its stack, whatever that called:
-    dask may call the user's function to learn the type of its result.
+    dask may call the user's function to learn the type of its result. `chosen` are the samples, by
+    default all outside tasks and the scheduler.
     """
     samples, tree, frames = recording.samples, recording.call_tree, recording.frames
     if not len(samples):
@@ -271,15 +321,15 @@ def seconds_building(recording: Recording, built: BuiltBy) -> FloatArray:
     building = innermost(tree.parent, is_builder[tree.frame])
     head = np.append(innermost(tree.parent, places[tree.frame] >= 0), -1)[building]
     place = np.append(np.append(places[tree.frame], -1)[head], -1)[samples.node]
-    chosen = samples.root.is_in(_BUILDING) & (place >= 0)
+    chosen = (samples.root.is_in(_BUILDING) if chosen is None else chosen) & (place >= 0)
     weights = samples.seconds[chosen]
     return np.bincount(place[chosen], weights, len(built.places)).astype(float)
 
 
-def _heads(recording: Recording) -> IntArray:
+def _heads(lines: Lines) -> IntArray:
     """The outermost caller of each row of `Recording.lines`."""
     heads: list[int] = []
-    for row, caller in enumerate(recording.lines.caller.tolist()):
+    for row, caller in enumerate(lines.caller.tolist()):
         # A line comes after its caller.
         heads.append(heads[caller] if 0 <= caller < row else row)
     return np.array(heads, np.int64)

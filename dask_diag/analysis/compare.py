@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_diag.analysis.built_by import changes_of_lines
 from dask_diag.analysis.cpu import share_of_others
 from dask_diag.analysis.groups import lookup, rows_by, table_of
 from dask_diag.analysis.memory import cached_levels, task_memory
@@ -17,7 +18,7 @@ from dask_diag.analysis.task_times import seconds_computing
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
-from dask_diag.model.table import Table
+from dask_diag.model.table import NO_ROWS, Table
 from dask_diag.model.tables import Tasks
 
 CONFIDENCE = 0.99
@@ -232,6 +233,10 @@ class Comparison(NamedTuple):
         Metric of cached results and its unit, before and after.
     of : {"time", "cpu"}
         Whether ``seconds`` are durations of tasks, or their CPU time.
+    lines : Table
+        A row per line of the program that built tasks, by the name of its file and its text, as
+        lines move: ``file``, ``line`` (the later one), ``text``, ``seconds_before`` and
+        ``seconds_after`` (task time); the largest change first.
     """
 
     functions: Table
@@ -239,6 +244,7 @@ class Comparison(NamedTuple):
     metrics: tuple[str, str]
     units: tuple[str, str]
     of: str = TIME
+    lines: Table = NO_ROWS
 
     def __repr__(self) -> str:
         return f"<Comparison: {self._walls}, {len(self.functions)} functions>"
@@ -363,7 +369,8 @@ def compare_recordings(before: Recording, after: Recording, of: str = TIME) -> C
     total = _total(changes, before, after, risk)
     metrics = before.metric, after.metric
     units = before.metric_unit, after.metric_unit
-    return Comparison(_table(changes, risk), total, metrics, units, of)
+    lines = changes_of_lines(before, after)
+    return Comparison(_table(changes, risk), total, metrics, units, of, lines)
 
 
 def _sides_of_functions(recording: Recording, of: str) -> dict[str, _Side]:

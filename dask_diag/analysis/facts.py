@@ -99,7 +99,7 @@ class Analysis:
         """Activities by function and worker, in every unit."""
         return cells(self.recording, self.occupancies)
 
-    built_by = _fact(BuiltBy)
+    built_by = _fact(BuiltBy.of)
     """Which share of each group of tasks each line of the program built."""
 
     @cached_property

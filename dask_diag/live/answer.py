@@ -20,6 +20,7 @@ from dask_diag.live.model import LiveModel
 from dask_diag.live.texts import (
     duration,
     function_rows,
+    line_rows,
     long_running_line,
     preparation_line,
     progress_lines,
@@ -37,6 +38,7 @@ from dask_diag.views.plots.tasks import packed_tasks
 FOLLOWED = 60.0
 """Seconds in view by default."""
 _MOST_FUNCTIONS, _MOST_RUNNING, _MOST_FINDINGS, _MOST_NOTICES = 40, 12, 8, 8
+_MOST_LINES = 5
 _MOST_POINTS, _POINTS_OF_OVERVIEW = 400, 300
 _LONGEST = 300
 
@@ -91,6 +93,7 @@ def answer(model: LiveModel, findings: FindingsSoFar, revision: int) -> dict[str
         "share": model.share,
         "memory": _memory(model),
         "workers": _workers(model),
+        "built": list(line_rows(model, _MOST_LINES)),
         "functions": functions[:_MOST_FUNCTIONS],
         "functions_left_out": max(0, len(functions) - _MOST_FUNCTIONS),
         "running": [

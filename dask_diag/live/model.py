@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dask_diag.analysis.built_by import BuiltBy, Place
 from dask_diag.columns import Array, Categorical, FloatArray, IntArray
 from dask_diag.errors import RecordingFileError
+from dask_diag.model import tables
 from dask_diag.model.codes import Outcome, ProgressPhase
 from dask_diag.model.table import Table
 from dask_diag.model.tables import TABLES
@@ -33,10 +35,13 @@ _TIMES = ("called", "start", "prepared", "stop")
 _COMPUTATIONS = ("computation", *_TIMES, "workers")
 _PLANNED = ("computation", "function", "tasks")
 _RESOURCES = ("time", "cpu", "cpu_other_processes", "memory", "memory_children")
+_SUMMED = ("thread_cpu", "outcome", "group")
+_LINES = {name: tuple(TABLES[name].schema) for name in ("lines", "steps")}
 COLUMNS: Columns = {
     "computations": _COMPUTATIONS,
     "planned": _PLANNED,
-    "tasks": ("computation", "function", "worker", "start", "stop", "thread_cpu", "outcome"),
+    "tasks": ("computation", "function", "worker", "start", "stop", *_SUMMED),
+    **_LINES,
     "resources": _RESOURCES,
     "environment": ("name", "value"),
 }
@@ -47,6 +52,7 @@ PROVISIONAL_COLUMNS: Columns = {
     "progress": ("computation", "phase", "since", "total", "finished"),
     "tasks": ("key", "function", "worker", "start", "stop"),
     "cached_results": ("metric",),
+    **_LINES,
 }
 """Columns to decode of rows that the next write replaces."""
 
@@ -271,6 +277,8 @@ class LiveModel:
         self._unended: defaultdict[str, ComputationProgress] = defaultdict(ComputationProgress)
         self._planned_ended: Counter[str] = Counter()
         self.running: list[TaskNow] = []
+        self._seconds_of_groups: Counter[int] = Counter()
+        self._lines, self._steps = tables.Lines.empty(), tables.Steps.empty()
         self.cached_bytes = 0.0
         self.machine = Machine(0, 0.0)
         self.resources = GrowingTable(**dict.fromkeys(_RESOURCES, "f8"))
@@ -320,6 +328,7 @@ class LiveModel:
 
     def _add(self, chunk: Chunk) -> None:
         self.has_rows = True
+        self._take_lines(chunk)
         values = chunk.values
         self.start, self.stop = float(values["start"]), float(values["stop"])
         self.notices = tuple(map(str, values.get("notices", ())))
@@ -353,6 +362,10 @@ class LiveModel:
                 sums.setdefault(function, FunctionSums()).add(
                     int(counts[pair]), seconds[pair], cpu_seconds[pair]
                 )
+        if "group" in tasks.columns:
+            groups, of_group = np.unique(tasks["group"], return_inverse=True)
+            took = np.bincount(of_group, np.nan_to_num(lasted)).tolist()
+            self._seconds_of_groups.update(dict(zip(groups.tolist(), took, strict=True)))
         self.recorded += len(tasks)
         self.failed += int(np.count_nonzero(tasks["outcome"].eq(Outcome.FAILED)))
         ran = np.flatnonzero(~np.isnan(lasted))
@@ -373,6 +386,7 @@ class LiveModel:
         """Replace the provisional rows."""
         self._provisional = provisional
         now = provisional or Chunk({}, {})
+        self._take_lines(now)
         self.computations = {}
         for row in _rows(now, "progress").to_dicts():
             name = str(row["computation"])
@@ -406,6 +420,21 @@ class LiveModel:
         until_now, unknown = np.full(len(rows), self.stop), np.full(len(rows), np.nan)
         columns = self._columns_of(tasks, rows)
         self.tasks.extend({**columns, "stop": until_now, "share": unknown}, provisional=True)
+
+    def _take_lines(self, chunk: Chunk) -> None:
+        """Each write has all lines so far, in its provisional rows or at last."""
+        if "steps" in chunk.tables:
+            self._lines = tables.Lines.of(_rows(chunk, "lines"))
+            self._steps = tables.Steps.of(chunk.tables["steps"])
+
+    def lines_by_time(self) -> list[tuple[Place, float]]:
+        """Lines that built recorded tasks, and the seconds of these, the longest first."""
+        groups = np.array([*self._seconds_of_groups], np.int64)
+        seconds = np.array([*self._seconds_of_groups.values()])
+        built = BuiltBy(self._lines, self._steps, groups)
+        sums = zip(built.places, built.sums(seconds).tolist(), strict=True)
+        lines = [line for line in sums if line[1] > 0 and len(self._steps)]
+        return sorted(lines, key=lambda line: -line[1])
 
     @property
     def now(self) -> float:

@@ -25,6 +25,7 @@ from dask_diag.live.model import PERIOD, LiveModel
 from dask_diag.live.texts import (
     duration,
     function_rows,
+    line_rows,
     preparation_line,
     progress_lines,
     running_title,
@@ -65,6 +66,9 @@ def screen(model: LiveModel, width: int, height: int, notice: str = "") -> Rende
     if model.has_rows:
         lines += [*_resources(model, width), _worker_time(model, width)]
         free = height - len(lines) - 2 - bool(notice)
+        built = _built(model, free // 4)
+        lines += built
+        free -= sum(table.row_count + 1 for table in built)
         running = model.running[: max(1, free // 3)]
         lines.append(_functions(model, width, max(1, free - len(running) - 2 * bool(running))))
         if running:
@@ -158,6 +162,16 @@ def _functions(model: LiveModel, width: int, rows: int) -> Table:
         texts = (row.done, row.planned, row.time, row.cpu)
         table.add_row(Text(row.name), *texts, Text("█" * cells, style=Style(color=row.color)))
     return table
+
+
+def _built(model: LiveModel, rows: int) -> list[Table]:
+    """The lines that built most task time, if known."""
+    table = _table("line that built it")
+    for title in ("share", "task time"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for name, *cells in line_rows(model, rows):
+        table.add_row(Text(name), *cells)
+    return [table] if table.row_count else []
 
 
 def _table(first: str) -> Table:

@@ -154,3 +154,11 @@ def function_rows(model: LiveModel) -> Iterator[FunctionTexts]:
             percent(sums.cpu / sums.seconds) if sums and sums.seconds else "",
             sums.seconds if sums else 0.0,
         )
+
+
+def line_rows(model: LiveModel, most: int) -> Iterator[tuple[str, str, str]]:
+    """Name, share and seconds of the lines that built most task time."""
+    lines = model.lines_by_time()
+    total = sum(took for _, took in lines)
+    for place, took in lines[:most]:
+        yield shown(place.in_words, 100), percent(took / total), seconds(took)

@@ -200,12 +200,9 @@ class ProfilerGroup:
         notices = [text for profiler in self.profilers for text in profiler.notices()]
         return [*notices, *self._faults]
 
-    def summary(self, *, verbose: bool = False) -> str:
-        """Table of the measurements by function, for a terminal or a notebook.
-
-        See `dask_diag.summary` for `verbose`.
-        """
-        return self.recording.summary(verbose=verbose)
+    def summary(self, *, verbose: bool = False, by: str = "function") -> str:
+        """Table of the measurements, for a terminal or a notebook: see `dask_diag.summary`."""
+        return self.recording.summary(verbose=verbose, by=by)
 
     def findings(self) -> list[Finding]:
         """Causes of lost time, the worst first: see `dask_diag.findings`."""

@@ -39,7 +39,7 @@ def place_of(row: Record) -> Place:
 def line_rows(table: Table, most: int | None = None) -> list[tuple[str, ...]]:
     """Cells for the largest lines, then for those not shown."""
     total, records = float(np.sum(table["seconds"])), table.to_dicts()
-    rows = [_row(_name(record), [record], total) for record in records[:most]]
+    rows = [_row(name_of_line(record), [record], total) for record in records[:most]]
     more = records[len(rows) :]
     return rows + [_row(f"({counted(len(more), 'more line')})", more, total)] * bool(more)
 
@@ -52,9 +52,9 @@ def with_total(recording: Recording, table: Table, rows: Rows) -> Rows:
     return [*rows, (name, share, count(len(recording.tasks)), *times)]
 
 
-def _name(record: Record) -> str:
-    place = place_of(record)
-    return shown(f"{place.name}  {place.text}" if place.line else place.text, 100)
+def name_of_line(record: Record) -> str:
+    """The place and the text of a row of `dask_diag.lines`."""
+    return shown(place_of(record).in_words, 80)
 
 
 def _row(name: str, records: Sequence[Record], total: float) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def on_work_built_before(table: Table) -> Iterator[tuple[str, str]]:
 
 def lines_summary(recording: Recording, by: str = "line", has_source: bool = False) -> Summary:
     """Result of `dask_diag.lines` as text, if asked for with the program's source."""
-    table = table_of_lines(recording, BuiltBy(recording, by))
+    table = table_of_lines(recording, BuiltBy.of(recording, by))
     rows = source_rows(recording, table) if has_source else line_rows(table)
     return make_summary(
         SummaryParts(
@@ -110,7 +110,7 @@ def source_rows(recording: Recording, table: Table) -> Rows:
     for file, of_file in rows_by(table["file"]).items():
         listed = table.filter(of_file).to_dicts()
         if not file:
-            rows += [_row(_name(row), [row], total) for row in listed]
+            rows += [_row(name_of_line(row), [row], total) for row in listed]
             continue
         records = {row["line"]: row for row in listed}
         source = {line: row["text"] for line, row in records.items()} | sources.get(file, {})

@@ -11,11 +11,14 @@ from toolz import groupby
 from dask_diag.analysis.compare import CONFIDENCE, CPU, MIN_TASKS, Comparison
 from dask_diag.analysis.compare_runs import COMPUTING, WALL, RunComparison
 from dask_diag.formatting import amount, count, counted, percent, quantity, seconds, size
-from dask_diag.views.cell import table_summary
+from dask_diag.views.built_by import name_of_line
+from dask_diag.views.cell import make_summary, table_summary
 from dask_diag.views.escaping import shown
-from dask_diag.views.text import Record, Summary
+from dask_diag.views.text import Record, Summary, SummaryParts
 
 _FUNCTIONS_SHOWN = 30
+_LINES_SHOWN = 5
+LINE_HEADINGS = ("line that built it", "before", "after", "change")
 HEADINGS = ("function", "tasks", "before", "after", "change", "CPU %", "")
 
 
@@ -29,7 +32,23 @@ def comparison_summary(comparison: Comparison, before: str, after: str) -> Summa
     warning = "" if comparison.of == CPU else note_on_others(*others_of(comparison))
     heading = f"{warning}\n{heading}" if warning else heading
     rows, notes = list(comparison_rows(comparison)), list(comparison_notes(comparison))
-    return table_summary(heading, HEADINGS, rows, notes)
+    above = LINE_HEADINGS, rows_of_lines(comparison)[:_LINES_SHOWN]
+    return make_summary(SummaryParts(heading, HEADINGS, rows, notices=notes, above=above))
+
+
+def rows_of_lines(comparison: Comparison) -> list[tuple[str, ...]]:
+    """Cells of each line that built tasks, and its change; none if a side has no lines."""
+    rows = comparison.lines.to_dicts()
+    sums = [sum(row[f"seconds_{when}"] for row in rows) for when in ("before", "after")]
+    return [
+        (
+            name_of_line(row),
+            *map(seconds, both),
+            change_text(*both, both[1] - both[0], nan),
+        )
+        for row in rows * all(sums)
+        for both in [(row["seconds_before"], row["seconds_after"])]
+    ]
 
 
 def others_of(comparison: Comparison) -> tuple[float, float]:

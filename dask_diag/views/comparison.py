@@ -19,10 +19,12 @@ from dask_diag.model.recording import Recording
 from dask_diag.views.colors import FunctionColors, Look, look_of, stacking_order
 from dask_diag.views.compare import (
     HEADINGS,
+    LINE_HEADINGS,
     comparison_notes,
     comparison_rows,
     note_on_others,
     others_of,
+    rows_of_lines,
 )
 from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
@@ -46,6 +48,7 @@ from dask_diag.views.report.header import wall_bar
 from dask_diag.views.text import unbroken
 
 _BARS = 12
+_LINES_SHOWN = 20
 _SMALLEST, _SEEN = 0.01, 0.001
 """Shares of the longest bar of the shortest bar and the shortest piece that are drawn."""
 _WHEN = ("before", "after")
@@ -120,6 +123,8 @@ def functions(sides: Sides) -> Iterator[Part]:
         (name, *(unbroken(text).replace("→", "→\u200b") for text in numbers))
         for name, *numbers in rows
     ]
+    if lines := rows_of_lines(sides.comparison)[:_LINES_SHOWN]:
+        yield Grid("Lines that built the tasks", LINE_HEADINGS, lines)
     yield Grid("All functions", (*HEADINGS[:-1], "verdict"), cells, marks=[row[-1] for row in rows])
     yield Text([safe(note, 400) for note in comparison_notes(sides.comparison)], listed=True)
 

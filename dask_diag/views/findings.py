@@ -81,6 +81,8 @@ def location(finding: Finding, recording: Recording) -> str:
     others = [shown(name) for name in where.functions if name not in finding.evidence]
     if others:
         parts.append(f"in {_some(others[:_NAMES_SHOWN], len(others))}")
+    if where.lines:
+        parts.append(f"built at {', '.join(map(shown, where.lines))}")
     return "; ".join(parts)
 
 

@@ -247,9 +247,7 @@ def labelled_lines(analysis: Analysis, verbose: bool = True) -> Iterator[Line]:
     recording = analysis.recording
     if verbose:
         yield from _phases(analysis)
-    # Lines that built the tasks have a table of their own.
-    if not len(recording.steps):
-        yield from _own_code(recording)
+    yield from _own_code(recording)
     if verbose:
         yield from _hottest_line(recording)
     yield from _critical_path(analysis, verbose)
@@ -509,7 +507,8 @@ def _own_code(recording: Recording) -> Iterator[Line]:
     computations = recording.computations
     sites = totals_by(computations.call_site, computations.stop - computations.start)
     site = max(sites, key=lambda name: sites[name], default="")
-    if site:
+    # Lines that built the tasks have a table of their own, with the line that computes.
+    if site and not len(recording.steps):
         computes = f"{shown(site, 40)} computes ({seconds(sites[site])})"
         if known >= _MOSTLY * sampled:
             share = percent(1 - sum(line.seconds for line in own) / known)

@@ -170,7 +170,7 @@ def summary(source: Sources, *, verbose: bool = False, by: str = "function") -> 
     recording = recording_of(source)
     parts = summary_parts(Analysis(recording), verbose)
     if by != "function":
-        table = table_of_lines(recording, BuiltBy(recording, by))
+        table = table_of_lines(recording, BuiltBy.of(recording, by))
         rows = with_total(recording, table, line_rows(table))
         parts = replace(parts, above=((), ()), columns=LINE_HEADINGS, rows=rows)
     return make_summary(parts)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from dask_diag.analysis.built_by import seconds_building
 from dask_diag.analysis.call_tree import short_path
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
@@ -11,6 +14,7 @@ from dask_diag.analysis.findings.rule import (
     Diagnosis,
     Gain,
     evidence,
+    largest_lines,
     line_clause,
     lines_sampled,
     rule,
@@ -273,9 +277,14 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
             lines=line_clause([line for line in lines if not line.importing]),
         ),
         several + _advice_on_graphs(lines),
-        where_of_intervals(
-            np.append(called, samples.start[before]),
-            np.append(prepared, np.fmin(samples.stop[before], called.min())),
+        replace(
+            where_of_intervals(
+                np.append(called, samples.start[before]),
+                np.append(prepared, np.fmin(samples.stop[before], called.min())),
+            ),
+            lines=largest_lines(
+                analysis, seconds_building(recording, analysis.built_by, in_calls | before)
+            ),
         ),
     )
 

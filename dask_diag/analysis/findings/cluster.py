@@ -170,7 +170,7 @@ def worker_lost(analysis: Analysis) -> Diagnosis | None:
     seconds_again = float(analysis.task_seconds[is_again].sum())
     share = analysis.share_of_workers(seconds_cut + seconds_again)
     is_affected = is_cut_short | is_again
-    where = where_of_tasks(analysis.recording, is_affected)
+    where = where_of_tasks(analysis, is_affected)
     return Diagnosis(
         severity_of(share),
         Gain((seconds_cut + seconds_again) / analysis.workers),

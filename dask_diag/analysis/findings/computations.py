@@ -58,7 +58,7 @@ def repeated_work(analysis: Analysis) -> Diagnosis | None:
     lost = _passed(analysis, walls, called)
     if lost < REPEATED * analysis.computing:
         return None
-    where = where_of_tasks(recording, seconds)
+    where = where_of_tasks(analysis, seconds)
     function = where.functions[0]
     is_of_function = recording.tasks.function.eq(function) & repeats.is_counted
     is_repeat = is_of_function & repeats.is_repeat

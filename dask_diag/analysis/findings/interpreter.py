@@ -225,7 +225,7 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
         gain if is_certain else Gain(gain.seconds),
         _gil_evidence(analysis, waits),
         advice,
-        where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.GIL_WAIT)),
+        where_of_tasks(analysis, analysis.waits_of_tasks(Activity.GIL_WAIT)),
     )
 
 
@@ -414,7 +414,7 @@ def thread_oversubscription(analysis: Analysis) -> Diagnosis | None:
             waited=_wait_clause(analysis, waits, locked),
         ),
         _pools_advice(libraries),
-        where_of_tasks(analysis.recording, blocked),
+        where_of_tasks(analysis, blocked),
     )
 
 
@@ -512,7 +512,7 @@ def cpu_quota(analysis: Analysis) -> Diagnosis | None:
         "raise the limit (docker run --cpus=..., resources.limits.cpu of Kubernetes); more than "
         f"{counted(analysis.cpus, 'worker')} (num_workers={analysis.cpus}) cannot compute faster "
         "within it",
-        where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.CPU_WAIT)),
+        where_of_tasks(analysis, analysis.waits_of_tasks(Activity.CPU_WAIT)),
     )
 
 
@@ -556,5 +556,5 @@ def busy_machine(analysis: Analysis) -> Diagnosis | None:
             waited=waits.waited,
         ),
         "measure again when the machine is idle; otherwise use no more workers than idle CPUs",
-        where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.CPU_WAIT)),
+        where_of_tasks(analysis, analysis.waits_of_tasks(Activity.CPU_WAIT)),
     )

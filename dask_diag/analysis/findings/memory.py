@@ -123,9 +123,7 @@ def garbage_collection(analysis: Analysis) -> Diagnosis | None:
     gain = simulated(analysis, analysis.wall_of_tasks(collecting), remove=remove)
     if gain.seconds < COLLECTING * analysis.computing:
         return None
-    where = where_of_tasks(
-        analysis.recording, sums_of_tasks(analysis.recording, rows.task, rows.value)
-    )
+    where = where_of_tasks(analysis, sums_of_tasks(analysis.recording, rows.task, rows.value))
     return Diagnosis(
         severity_of(gain.seconds / analysis.computing),
         gain,

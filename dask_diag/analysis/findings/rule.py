@@ -30,6 +30,8 @@ MOST_NAMED = 3
 """Functions that a finding names at most."""
 WORTH_NAMING = 0.05
 """Least share of a sum that a named function has."""
+WORTH_A_LINE = 0.3
+"""Least share of the loss of a line of the program that is named as having built the work."""
 MOST_LINES = 3
 """Lines that are named at most."""
 WORTH_GAINING = 0.1
@@ -69,11 +71,15 @@ class FindingLocation:
         Names of workers, the most affected worker first.
     functions : tuple of str
         Names of functions, the most affected function first.
+    lines : tuple of str
+        Lines of the program, such as ``"analysis.py:12"``, that built at least 30% of the affected
+        work, the most affected line first.
     """
 
     intervals: Times = ()
     workers: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
 
 
 NOWHERE = FindingLocation()
@@ -318,16 +324,24 @@ def sums_of_tasks(recording: Recording, rows: IntArray, amounts: FloatArray) -> 
     return sums.astype(np.float64)
 
 
-def where_of_tasks(recording: Recording, weights: FloatArray | BoolArray) -> FindingLocation:
+def where_of_tasks(analysis: Analysis, weights: FloatArray | BoolArray) -> FindingLocation:
     """Place of tasks with a weight above 0; NaN counts as 0."""
-    tasks = recording.tasks
+    recording, tasks = analysis.recording, analysis.tasks
     filled: FloatArray = np.nan_to_num(np.asarray(weights, float))
     rows = np.flatnonzero(filled > 0)
     return FindingLocation(
         merged_intervals(tasks.start[rows], tasks.stop[rows]),
         largest(tasks.worker, filled, None, WORTH_NAMING),
         top_functions(recording, filled),
+        largest_lines(analysis, analysis.built_by.sums(filled)),
     )
+
+
+def largest_lines(analysis: Analysis, losses: FloatArray) -> tuple[str, ...]:
+    """Lines that built work with much of a loss, of the losses of each, the first one first."""
+    places, least = analysis.built_by.places, WORTH_A_LINE * losses.sum()
+    order = np.argsort(-losses, kind="stable").tolist()
+    return tuple(places[n].name for n in order if places[n].line and losses[n] >= least > 0)
 
 
 def where_of_intervals(starts: FloatArray, stops: FloatArray) -> FindingLocation:

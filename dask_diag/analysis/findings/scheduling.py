@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from math import ceil, floor, isnan, log10, nan
 from typing import NamedTuple
 
 import numpy as np
 
+from dask_diag.analysis.built_by import Place
 from dask_diag.analysis.critical_path import CriticalPath
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.interpreter import cpu_waits
@@ -85,7 +87,7 @@ def serial_chain(analysis: Analysis) -> Diagnosis | None:
         compute_together(number)
         + "split the chain into independent parts (combine results in a tree, not one after "
         "another), or make its tasks faster",
-        where_of_tasks(analysis.recording, is_on_path),
+        where_of_tasks(analysis, is_on_path),
     )
 
 
@@ -159,7 +161,7 @@ def batched_tasks(analysis: Analysis) -> Diagnosis | None:
     worst = max(batches, key=lambda batch: batch.waited)
     took = analysis.task_seconds[worst.rows]
     rows = np.concatenate([batch.rows for batch in batches])
-    where = where_of_tasks(analysis.recording, np.isin(np.arange(len(analysis.tasks)), rows))
+    where = where_of_tasks(analysis, np.isin(np.arange(len(analysis.tasks)), rows))
     return Diagnosis(
         severity_of(gained / analysis.computing),
         Gain(gained, ESTIMATE),
@@ -261,7 +263,7 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
     if (~np.isnan(analysis.tasks.seceded)).any():
         directly = "call these functions directly in the tasks that start them as tasks"
         advice = directly if advice.startswith(NO_FIX) else f"{directly}; or {advice}"
-    where = where_of_tasks(analysis.recording, np.ones(len(analysis.task_seconds)))
+    where = where_of_tasks(analysis, np.ones(len(analysis.task_seconds)))
     return Diagnosis(
         # Fewer tasks save time in which none runs, too.
         severity_of(max(overhead / analysis.available, gain.seconds / analysis.computing)),
@@ -316,7 +318,21 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
         if wanted <= most
         else f"larger ones would leave fewer than {CHUNKS_A_WORKER} per worker"
     )
-    return saved, f"make chunks about {count(factor)} times as large: {reason}"
+    return saved, (
+        f"make chunks about {count(factor)} times as large{_line_with_chunks(analysis)}: {reason}"
+    )
+
+
+_SETS_CHUNKS = re.compile(r"chunk|partition|blocksize|from_(?:array|sequence|map)\b")
+
+
+def _line_with_chunks(analysis: Analysis) -> str:
+    """Clause on the line that says how large chunks are: the one with most tasks."""
+    for row in analysis.lines.filter(np.argsort(-analysis.lines["tasks"])).to_dicts():
+        place = Place(row["file"], row["line"], row["text"])
+        if place.line and _SETS_CHUNKS.search(place.text):
+            return f", in {place.name} ({place.text:.60})"
+    return ""
 
 
 def _rounded(times: float, direction: Callable[[float], int]) -> int:

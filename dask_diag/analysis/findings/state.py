@@ -66,7 +66,7 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
         else _advice_on_failure(
             tasks.error[first], is_on_cluster="distributed" in computations.scheduler.tolist()
         ),
-        where_of_tasks(recording, is_failed),
+        where_of_tasks(analysis, is_failed),
     )
 
 
@@ -124,7 +124,7 @@ def _broken_pool(analysis: Analysis) -> Diagnosis | None:
         return None
     in_broken = tasks.computation.is_in(broken.computation.tolist())
     unfinished = tasks.outcome.eq(Outcome.UNFINISHED) & in_broken
-    where = where_of_tasks(analysis.recording, unfinished) if unfinished.any() else NOWHERE
+    where = where_of_tasks(analysis, unfinished) if unfinished.any() else NOWHERE
     # A task has a start once its result is here; of those that a dead process ran there is none.
     has_started = bool((in_broken & ~np.isnan(tasks.start)).any())
     end, advice = _end_of_worker(broken.pool_end.tolist()[0], has_started)

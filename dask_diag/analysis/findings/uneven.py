@@ -131,7 +131,7 @@ def straggler(analysis: Analysis) -> Diagnosis | None:
             line=_hottest_line(analysis.recording, row),
         ),
         advice,
-        where_of_tasks(analysis.recording, np.isin(np.arange(len(tasks)), worst.rows)),
+        where_of_tasks(analysis, np.isin(np.arange(len(tasks)), worst.rows)),
     )
 
 
@@ -258,7 +258,7 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
         times = max(times, occupancy.workers / at_once)
     if lost < WORTH_REPORTING * analysis.wall:
         return None
-    where = where_of_tasks(recording, is_large * analysis.task_seconds)
+    where = where_of_tasks(analysis, is_large * analysis.task_seconds)
     # Smaller chunks need no more memory at once, as these would together.
     has_memory = times <= analysis.memory_headroom.times
     return Diagnosis(

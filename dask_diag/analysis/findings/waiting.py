@@ -77,7 +77,7 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
     share = lost / max(analysis.in_tasks, analysis.occupied)
     if share < MOSTLY_WAITING:
         return None
-    where = where_of_tasks(analysis.recording, analysis.tasks.thread_noncpu)
+    where = where_of_tasks(analysis, analysis.tasks.thread_noncpu)
     saved, advice = _more_workers(analysis)
     return Diagnosis(
         severity_of(share, is_certain=is_known),
@@ -176,7 +176,7 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
     )
     if kind == ESTIMATE:
         saved = max(saved - analysis.wall_of_workers(imports), 0.0)
-    where = where_of_tasks(analysis.recording, seconds_of_tasks)
+    where = where_of_tasks(analysis, seconds_of_tasks)
     return Diagnosis(
         severity_of(share),
         Gain(saved, kind),
@@ -216,7 +216,7 @@ def _slow_objects(analysis: Analysis) -> Diagnosis | None:
     if share < WORTH_REPORTING or not is_slow or analysis.in_tasks > waited:
         return None
     seconds_of_tasks = sums_of_tasks(analysis.recording, moved.task, took)
-    where = where_of_tasks(analysis.recording, seconds_of_tasks)
+    where = where_of_tasks(analysis, seconds_of_tasks)
     return Diagnosis(
         severity_of(share),
         Gain(waited / analysis.workers),
@@ -377,7 +377,7 @@ def _where_locked(analysis: Analysis) -> tuple[FindingLocation, list[ProgramLine
 
     Those lines are outside the standard library.
     """
-    where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.LOCK_WAIT))
+    where = where_of_tasks(analysis, analysis.waits_of_tasks(Activity.LOCK_WAIT))
     seconds = _seconds_off_cpu(analysis, _in(analysis, where))
     return where, program_lines(analysis.recording, seconds)
 
@@ -428,7 +428,7 @@ def _polled_lock(
     )
     if lost < WORTH_REPORTING * analysis.computing:
         return None
-    where = where_of_tasks(analysis.recording, slept)
+    where = where_of_tasks(analysis, slept)
     return Diagnosis(
         severity_of(total / analysis.in_tasks),
         Gain(lost),
@@ -546,7 +546,7 @@ def busy_thread(analysis: Analysis) -> Diagnosis | None:
     saved = min(thread.seconds, analysis.computing) * (1 - 1 / analysis.cpus)
     if saved < WORTH_REPORTING * analysis.computing:
         return None
-    where = where_of_tasks(analysis.recording, analysis.waits_of_tasks(Activity.THREAD_WAIT))
+    where = where_of_tasks(analysis, analysis.waits_of_tasks(Activity.THREAD_WAIT))
     return Diagnosis(
         severity_of(saved / analysis.computing),
         Gain(saved),
@@ -592,7 +592,7 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
     how += " or programs" * (for_programs > 0) + " or other threads" * (for_threads > 0)
     if max(computing, for_programs) > OF_CHILDREN * waited:
         how = "waited for programs that they started"
-    where = where_of_tasks(analysis.recording, analysis.tasks.thread_noncpu)
+    where = where_of_tasks(analysis, analysis.tasks.thread_noncpu)
     return Diagnosis(
         severity_of(lost / analysis.computing),
         Gain(lost, ESTIMATE),

@@ -22,7 +22,7 @@ from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.model.tables import Computations, Memory
 from dask_diag.views.escaping import shown
-from dask_diag.views.exports.tables import ROWS, chunks
+from dask_diag.views.exports.tables import ROWS, chunks, with_lines
 
 
 class Track(NamedTuple):
@@ -274,7 +274,7 @@ def _tasks(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
         tasks["thread_cpu"],
         tasks["key"],
         _names(tasks["function"]),
-        _shared_arguments(tasks),
+        _shared_arguments(with_lines(recording)),
     )
     where = [f'"pid":{track.pid},"tid":{track.tid}' for track in tracks.workers]
     no_track = f'"pid":{tracks.about},"tid":{tracks.about}'
@@ -303,7 +303,7 @@ def _names(functions: Categorical) -> Categorical:
 
 def _shared_arguments(tasks: Table) -> Categorical:
     """Arguments that many tasks share, as text that is made once."""
-    names = ("function", "computation", "span", "outcome", "error")
+    names = ("function", "line", "computation", "span", "outcome", "error")
     codes, rows = distinct([tasks[name] for name in names])
     arguments = [
         {name: shown(tasks[name][int(row)], _LONGEST) for name in names} for row in rows.tolist()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dask_diag._version import __version__
+from dask_diag.analysis.built_by import BuiltBy
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rules import find
 from dask_diag.columns import Categorical, PrefixStrings, Values
@@ -27,7 +28,7 @@ ROWS = 20_000
 _ROWS_OF_PARQUET = 50_000
 Value = str | int | float | None
 """The value of a column in a row."""
-_POSITIONS = {"tasks": "task", "frames": "frame", "call_tree": "node"}
+_POSITIONS = {"tasks": "task", "frames": "frame", "call_tree": "node", "lines": "row"}
 """Tables that others refer to by position, and the name of that position."""
 _CONTROLS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "'")
@@ -39,11 +40,12 @@ def tables(recording: Recording) -> Iterator[tuple[str, Table]]:
     for field in fields(recording):
         table = getattr(recording, field.name)
         if isinstance(table, Table) and len(table):
-            yield field.name, _numbered(field.name, table)
+            columns = with_lines(recording) if field.name == "tasks" else table
+            yield field.name, _numbered(field.name, columns)
 
 
 def tasks_of(recording: Recording) -> Table:
-    """The table of tasks, numbered.
+    """The table of tasks, numbered, with the line that built most of each.
 
     Raises
     ------
@@ -55,7 +57,14 @@ def tasks_of(recording: Recording) -> Table:
             "no tasks were recorded, and a single file has only tasks: name a directory to write "
             "the other tables, or record with Profiler, dask_diag.record or `dask-diag run`"
         )
-    return _numbered("tasks", recording.tasks)
+    return _numbered("tasks", with_lines(recording))
+
+
+def with_lines(recording: Recording) -> Table:
+    """The table of tasks, and the line that built most of each."""
+    tasks = recording.tasks
+    columns = {name: tasks[name] for name in tasks.columns}
+    return Table({**columns, "line": BuiltBy.of(recording).main_lines()})
 
 
 def _numbered(name: str, table: Table) -> Table:

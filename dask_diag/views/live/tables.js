@@ -26,6 +26,8 @@ export function show_numbers(answer) {
     show_share(answer)
     set("memory", answer.memory ? `Memory ${answer.memory}` : "")
     show_workers(answer.workers)
+    fill("built", answer.built.map(row))
+    document.getElementById("built-section").hidden = answer.built.length === 0
     fill("functions", answer.functions.map(([name, color, ...cells]) =>
         row([with_swatch(name, color), ...cells])))
     set("functions-more", answer.functions_left_out ? `and ${answer.functions_left_out} more` : "")

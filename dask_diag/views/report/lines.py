@@ -37,7 +37,7 @@ def lines(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     shown: dict[tuple[str, int, str], int] = {}
     modes: dict[str, dict[int, list[object]]] = {by: {} for by in BY}
     for by, of_rows in modes.items():
-        built = BuiltBy(recording, by)
+        built = BuiltBy.of(recording, by)
         for record in table_of_lines(recording, built, sizes).to_dicts():
             place = place_of(record)
             groups = built.groups_of(built.places.index(place), analysis.task_seconds)
