@@ -30,6 +30,8 @@ pytestmark = pytest.mark.once
 SITE = "/opt/env/lib/python3.11/site-packages/"
 BOOTSTRAP = ("_find_and_load", "<frozen importlib._bootstrap>", 1176, 1165)
 MODULE = ("<module>", f"{SITE}pandas/__init__.py", 3, 1)
+PLOTS = ("<module>", f"{SITE}plots/__init__.py", 3, 1)
+PLOT = ("plot", f"{SITE}plots/lines.py", 30, 20)
 READ = ("read", "/home/someone/code/main.py", 8, 7)
 ORDER = ("order", f"{SITE}dask/order.py", 7, 5)
 CONNECT = ("sync", f"{SITE}distributed/utils.py", 425, 400)
@@ -37,7 +39,8 @@ HASH = ("_hash_sha1", f"{SITE}dask/hashing.py", 67, 66)
 UNPACK = ("unpack", f"{SITE}dask/delayed.py", 211, 200)
 SORT = ("nargsort", f"{SITE}pandas/core/sorting.py", 473, 430)
 OWN = (lines_module.OWN_CALLS, "", 0, 0)
-IMPORT = (MAIN, BOOTSTRAP, MODULE, BUILT_IN)
+IMPORT = (MAIN, BOOTSTRAP, PLOTS, BUILT_IN)
+COMPUTED = ((MAIN,), 0.1, "tasks")
 
 
 def moved(recording, seconds):
@@ -60,7 +63,8 @@ def started(before, computing, *rows, since=-9.0, **options):
 
 
 def imported(imports, **options):
-    return started(1.0, 1.0, (IMPORT, imports), ((READ,), 0.8 - imports), **options)
+    """A library that nothing uses, and reading."""
+    return started(1.0, 1.0, (IMPORT, imports), ((READ,), 0.8 - imports), COMPUTED, **options)
 
 
 def joined(line, *times):
@@ -111,7 +115,7 @@ OF_PROGRAM = ("not: Client(address)", "in tasks")
                 # data; graphs are another finding's.
                 (0.29, 0.4, ((MAIN,), 0.29)): None,
                 (0.31, 0.4, ((MAIN,), 0.31)): True,
-                (0.31, 0.4, ((MAIN, BOOTSTRAP, MODULE), 0.31)): None,
+                (0.31, 0.4, ((MAIN, BOOTSTRAP, PLOTS), 0.31), COMPUTED): None,
                 (0.31, 0.4, ((MAIN, CORE), 0.31)): None,
                 (0.9, 0.4, ((MAIN, CORE), 0.9)): None,
             },
@@ -127,8 +131,26 @@ OF_PROGRAM = ("not: Client(address)", "in tasks")
         (
             imported,
             {
-                0.39: ("main (~/code/main.py:5)", "not: pandas", "not: importtime"),
-                0.41: ("main (~/code/main.py:5)", "not: pandas", "importtime"),
+                0.39: ("main (~/code/main.py:5)", "not: plots/", "not: importtime"),
+                0.41: (
+                    "main (~/code/main.py:5)",
+                    "No sampled computation used plots",
+                    "importtime",
+                ),
+            },
+        ),
+        # To import what computations use takes its time in any program; whether they do is not
+        # known without samples of them. pandas is dask's.
+        (
+            lambda *rows: started(1.0, 1.0, *rows),
+            {
+                ((IMPORT, 0.9), COMPUTED): 1.0,
+                ((IMPORT, 0.9), ((MAIN, PLOT), 0.1, "tasks")): None,
+                ((IMPORT, 0.9), ((MAIN, PLOT), 0.1, "between computations")): None,
+                ((IMPORT, 0.9),): None,
+                (((MAIN, BOOTSTRAP, MODULE), 0.9), COMPUTED): None,
+                (((MAIN, BOOTSTRAP, MODULE, BOOTSTRAP, PLOTS), 0.9), COMPUTED): None,
+                (((MAIN, BOOTSTRAP, MODULE), 0.3), ((READ,), 0.6), COMPUTED): 0.35,
             },
         ),
         # What workers would not take is lost; the rest is divided among the CPUs.

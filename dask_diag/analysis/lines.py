@@ -126,6 +126,43 @@ def imports_and_profilers(recording: Recording) -> tuple[BoolArray, BoolArray]:
     return _samples_in(recording, importing) & ~own, own
 
 
+def packages_imported(recording: Recording) -> Categorical:
+    """For each sample the library that the program imported then; empty for other samples.
+
+    Of a library that imports others it is the library itself.
+    """
+    tree, files = recording.call_tree, recording.frames.file
+    _, importing = _lines_of_program(recording)
+    packages = [
+        ""
+        if not file or is_standard_library(file) or is_own_code(file)
+        else package_of(short_path(file))
+        for file in files.values
+    ]
+    own = [packages[code] for code in files.codes[tree.frame].tolist()]
+    names: list[str] = []
+    for package, above, is_import in zip(
+        own, tree.parent.tolist(), importing.tolist(), strict=True
+    ):
+        names.append((names[above] if above >= 0 else "") or (package if is_import else ""))
+    of_nodes: Categorical = Categorical.of([*names, ""])
+    made: Categorical = of_nodes[recording.samples.node]
+    return made
+
+
+def packages_seen(recording: Recording, chosen: BoolArray) -> set[str]:
+    """The libraries in the stacks of the chosen samples."""
+    tree = recording.call_tree
+    is_seen = np.zeros(len(tree), bool)
+    is_seen[recording.samples.node[chosen & (recording.samples.node >= 0)]] = True
+    # A node comes after its caller.
+    for node in range(len(tree) - 1, -1, -1):
+        if is_seen[node] and tree.parent[node] >= 0:
+            is_seen[tree.parent[node]] = True
+    files = recording.frames.file[tree.frame[is_seen]]
+    return {package_of(short_path(file)) for file in set(files.tolist()) if file}
+
+
 def _own_calls(recording: Recording) -> BoolArray:
     is_own = recording.frames.name.eq(OWN_CALLS)
     return _samples_in(recording, is_own[recording.call_tree.frame])

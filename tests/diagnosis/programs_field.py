@@ -11,7 +11,15 @@ import numpy as np
 from dask import delayed
 
 from tests.diagnosis.program import Program
-from tests.diagnosis.work_field import Source, load_frame, load_lines, rest, sorted_window
+from tests.diagnosis.work_field import (
+    Source,
+    load_frame,
+    load_lines,
+    rest,
+    sleepy,
+    slow_mean,
+    sorted_window,
+)
 
 FRAMES = 16
 
@@ -86,7 +94,34 @@ def healthy_batches(_: None, remedied: bool) -> int:
 
 
 SMALL: frozenset[str] = frozenset({"graph-preparation", "tasks-too-small", "scheduler-bound"})
+
+
+def groups_of(partitions: int) -> float:
+    import dask.dataframe as dd
+    import pandas as pd
+
+    table = pd.DataFrame({"key": np.arange(1000) % 4, "value": 1.0})
+    lazy = dd.from_pandas(table, npartitions=partitions)
+    return float(lazy.groupby("key").apply(slow_mean, meta=("value", "f8")).compute().sum())
+
+
+def one_partition(_: None, remedied: bool) -> float:
+    """Groups of a dataframe of one partition."""
+    return groups_of(4 if remedied else 1)
+
+
+def one_bag_partition(_: None, remedied: bool) -> int:
+    """A bag of one partition."""
+    numbers = db.from_sequence(range(12), npartitions=12 if remedied else 1)
+    return int(numbers.map(sleepy).sum().compute())
+
+
+def healthy_groups(_: None, remedied: bool) -> float:
+    return groups_of(4)
+
+
 PROCESSES = {"scheduler": "processes", "num_workers": 2}
+WAITING: frozenset[str] = frozenset({"too-few-threads"})
 STARTUP: frozenset[str] = frozenset({"pool-startup"})
 ONE_BY_ONE: frozenset[str] = frozenset({"too-few-threads", "chunks-too-large"})
 """Frames that are loaded one by one could be loaded at once."""
@@ -125,5 +160,8 @@ PROGRAMS = (
         remedy={"chunksize": 1},
         remaining=STARTUP,
     ),
+    Program("groups in one partition", one_partition, "chunks-too-large", remaining=WAITING),
+    Program("a bag in one partition", one_bag_partition, "chunks-too-large", remaining=WAITING),
+    Program("healthy: groups in partitions", healthy_groups, true=WAITING),
     Program("healthy: full batches", healthy_batches, settings=PROCESSES, true=STARTUP),
 )

@@ -37,3 +37,13 @@ def sorted_window(number: int) -> float:
 def rest(seconds: float, *needs: float) -> float:
     time.sleep(seconds)
     return seconds
+
+
+def slow_mean(group: Any) -> float:
+    time.sleep(0.2)
+    return float(group.value.mean())
+
+
+def sleepy(number: int) -> int:
+    time.sleep(0.05)
+    return number

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from dask_diag.analysis.call_tree import short_path
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
     WORTH_GAINING,
+    WORTH_NAMING,
     Diagnosis,
     Gain,
     evidence,
+    largest,
     line_clause,
     lines_sampled,
     rule,
@@ -26,10 +30,13 @@ from dask_diag.analysis.lines import (
     ProgramLine,
     graphs_made_before,
     late_samples,
+    packages_imported,
+    packages_seen,
     seconds_of_profilers,
 )
 from dask_diag.analysis.phases import not_of_graphs, times_of_phases
 from dask_diag.analysis.task_times import call_times, prepared_times
+from dask_diag.columns import BoolArray
 from dask_diag.model.codes import Activity, Root
 from dask_diag.model.recording import Recording
 
@@ -57,6 +64,8 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
     builds = graphs_made_before(recording)
     # Profilers that start are no part of the program, and graphs are another finding's.
     own = seconds_of_profilers(recording, is_before) + _unsampled_start(recording, passed)
+    needed, unused = _imports(recording, is_before)
+    builds |= needed
     took = passed - own - seconds_sampled(recording, builds)
     wall = recording.stop - recording.start - own
     if took < SLOW_START * wall:
@@ -83,7 +92,9 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
             "{took:seconds} of {wall:seconds} ({share:share}) passed before the first computation"
             + ". {workers:worker} of the cluster joined, the last one after {joined:seconds}"
             * (joined_after > 0)
+            + ". No sampled computation used {unused}" * bool(unused)
             + "{lines}",
+            unused=unused,
             took=took,
             wall=wall,
             share=took / wall,
@@ -94,6 +105,27 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
         _advice_on_start(lines, sampled, importing, is_waiting),
         where_of_intervals(*before),
     )
+
+
+_OF_DASK = frozenset({"cloudpickle", "dask", "distributed", "fsspec", "numpy", "pandas", "pyarrow"})
+"""Libraries that dask imports itself."""
+FEWEST_SAMPLES = 10
+"""Samples after the start; with fewer it is not known which libraries computations use."""
+
+
+def _imports(recording: Recording, is_before: BoolArray) -> tuple[BoolArray, Sequence[str]]:
+    """Select samples of imports that computations need, and name the other libraries imported.
+
+    To import what is used takes its time in any program.
+    """
+    samples, packages = recording.samples, packages_imported(recording)
+    is_import = is_before & ~packages.eq("")
+    if samples.count[~is_before & (samples.node >= 0)].sum() < FEWEST_SAMPLES:
+        return is_import, ()
+    used = _OF_DASK | packages_seen(recording, ~is_import)
+    is_needed = is_import & packages.is_in(used)
+    unused = largest(packages, samples.seconds * (is_import & ~is_needed), least=WORTH_NAMING)
+    return is_needed, unused
 
 
 def _unsampled_start(recording: Recording, passed: float) -> float:
