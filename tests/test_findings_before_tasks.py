@@ -36,6 +36,9 @@ READ = ("read", "/home/someone/code/main.py", 8, 7)
 ORDER = ("order", f"{SITE}dask/order.py", 7, 5)
 CONNECT = ("sync", f"{SITE}distributed/utils.py", 425, 400)
 HASH = ("_hash_sha1", f"{SITE}dask/hashing.py", 67, 66)
+SEQUENCE = ("_normalize_seq_func", f"{SITE}dask/tokenize.py", 154, 140)
+ARRAY = ("register_numpy.<locals>.normalize_array", f"{SITE}dask/tokenize.py", 458, 440)
+PICKLE = ("_normalize_pickle", f"{SITE}dask/tokenize.py", 245, 230)
 UNPACK = ("unpack", f"{SITE}dask/delayed.py", 211, 200)
 SORT = ("nargsort", f"{SITE}pandas/core/sorting.py", 473, 430)
 OWN = (lines_module.OWN_CALLS, "", 0, 0)
@@ -317,6 +320,19 @@ ORDERED = "order (dask/order.py:7) 100%"
                         (UNPACK, "traverse=False"),
                         (SORT, "sort=False"),
                         (ORDER, "fewer and larger chunks"),
+                    )
+                },
+                # What was hashed, and who passed it.
+                **{
+                    (1.0, 0.1, ((MAIN, *calls), 1.0)): (
+                        f". For 100% of the time dask hashed {what}, passed in main",
+                        "not: Hottest",
+                        "name=False",
+                    )
+                    for calls, what in (
+                        ((ARRAY, PICKLE), "an array of objects"),
+                        ((ARRAY, HASH), "an array"),
+                        ((SEQUENCE, PICKLE), "data"),
                     )
                 },
             },

@@ -95,8 +95,8 @@ def _sorted_lines(
     return sorted(made, key=lambda line: -line.seconds)
 
 
-def own_lines(recording: Recording) -> list[ProgramLine]:
-    """The lines of the program's own code in tasks, the largest first.
+def own_lines(recording: Recording, chosen: BoolArray | None = None) -> list[ProgramLine]:
+    """The lines of the program's own code in samples, the largest first; by default in tasks.
 
     Neither Python's standard library nor installed packages are own code. A sample belongs to the
     innermost own line on its stack.
@@ -105,7 +105,19 @@ def own_lines(recording: Recording) -> list[ProgramLine]:
     node = innermost(tree.parent, _nodes_in(recording, is_own_code))
     frame = np.where(node >= 0, np.append(tree.frame, _OUTSIDE)[node], _OUTSIDE)
     nothing = np.zeros(len(frame), bool)
-    return _sorted_lines(recording, samples.seconds * samples.root.eq(Root.TASKS), frame, nothing)
+    chosen = samples.root.eq(Root.TASKS) if chosen is None else chosen
+    return _sorted_lines(recording, samples.seconds * chosen, frame, nothing)
+
+
+def samples_below(recording: Recording, file: str, function: str = "") -> BoolArray:
+    """Select the samples in and below a file, a short path, or a function of the file."""
+    tree, names = recording.call_tree, recording.frames.name
+    is_in = _nodes_in(recording, lambda path: short_path(path) == file)
+    if function:
+        # Python 3.10 has no names of what a function is defined in.
+        is_named = np.array([name.rpartition(".")[2] == function for name in names.values], bool)
+        is_in &= is_named[names.codes][tree.frame]
+    return _samples_in(recording, innermost(tree.parent, is_in) >= 0)
 
 
 def line_of_samples(recording: Recording, line: ProgramLine) -> BoolArray:

@@ -12,12 +12,16 @@ from dask import delayed
 
 from tests.diagnosis.program import Program
 from tests.diagnosis.work_field import (
+    Held,
     Source,
+    lengths,
     load_frame,
     load_lines,
+    number_of,
     rest,
     sleepy,
     slow_mean,
+    sorted_often,
     sorted_window,
 )
 
@@ -120,6 +124,27 @@ def healthy_groups(_: None, remedied: bool) -> float:
     return groups_of(4)
 
 
+def hashed_objects(_: None, remedied: bool) -> int:
+    """An array of objects, which dask pickles for a name."""
+    values = np.array([{"key": n, "value": [n]} for n in range(200_000)], dtype=object)
+    array = da.from_array(values, chunks=20_000, **({"name": False} if remedied else {}))
+    return int(array.map_blocks(lengths, chunks=(1,), dtype=int).sum().compute())
+
+
+def hashed_arguments(_: None, remedied: bool) -> int:
+    """A list of objects in each delayed call that is pure."""
+    table = [{"key": n} for n in range(40_000)]
+    calls = [delayed(number_of, pure=not remedied)(n, Held(table)) for n in range(4)]
+    return sum(dask.compute(*calls))
+
+
+def healthy_arrays(_: None, remedied: bool) -> float:
+    """An array of numbers, which is hashed quickly."""
+    values = np.arange(400_000.0)
+    array = da.from_array(values, chunks=40_000).map_blocks(sorted_often)
+    return float(array.sum().compute())
+
+
 PROCESSES = {"scheduler": "processes", "num_workers": 2}
 WAITING: frozenset[str] = frozenset({"too-few-threads"})
 STARTUP: frozenset[str] = frozenset({"pool-startup"})
@@ -163,5 +188,14 @@ PROGRAMS = (
     Program("groups in one partition", one_partition, "chunks-too-large", remaining=WAITING),
     Program("a bag in one partition", one_bag_partition, "chunks-too-large", remaining=WAITING),
     Program("healthy: groups in partitions", healthy_groups, true=WAITING),
+    Program(
+        "an array of objects",
+        hashed_objects,
+        "graph-preparation",
+        # The program makes the objects first.
+        remaining=frozenset({"slow-start"}),
+    ),
+    Program("objects in pure calls", hashed_arguments, "graph-preparation"),
+    Program("healthy: an array of numbers", healthy_arrays),
     Program("healthy: full batches", healthy_batches, settings=PROCESSES, true=STARTUP),
 )

@@ -47,3 +47,24 @@ def slow_mean(group: Any) -> float:
 def sleepy(number: int) -> int:
     time.sleep(0.05)
     return number
+
+
+def lengths(block: Any) -> Any:
+    return np.array([len(block)])
+
+
+class Held:
+    """An object that holds a list."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+
+def number_of(number: int, held: Held) -> int:
+    return len(held.items) + number
+
+
+def sorted_often(block: Any) -> Any:
+    for _ in range(40):
+        made = np.sort(np.random.default_rng(0).permutation(block))
+    return made

@@ -12,6 +12,7 @@ from dask_diag.analysis.findings.rule import (
     WORTH_GAINING,
     WORTH_NAMING,
     Diagnosis,
+    Evidence,
     Gain,
     evidence,
     largest,
@@ -30,8 +31,10 @@ from dask_diag.analysis.lines import (
     ProgramLine,
     graphs_made_before,
     late_samples,
+    own_lines,
     packages_imported,
     packages_seen,
+    samples_below,
     seconds_of_profilers,
 )
 from dask_diag.analysis.phases import not_of_graphs, times_of_phases
@@ -260,7 +263,8 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
     if lost < SLOW_PREPARATION * wall:
         return None
     # In calls that compute on a cluster, most of the time is that of waiting for it.
-    lines = lines_sampled(recording, before if analysis.on_cluster else in_calls | before)
+    making = before if analysis.on_cluster else in_calls | before
+    lines, reason = lines_sampled(recording, making), _hashing(recording, making)
     # On a cluster the calls that made the others are not known.
     number = 1 if analysis.schedulers == {"distributed"} else len(computations)
     several = (
@@ -274,18 +278,50 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
             "Constructing, optimizing and ordering the "
             + "first " * (number < len(computations))
             + ("graphs of {graphs:count} computations" if number > 1 else "graph")
-            + " took {took:seconds} of {wall:seconds}. In all, {tasks:task} ran{lines}",
+            + " took {took:seconds} of {wall:seconds}. In all, {tasks:task} ran{reason}{lines}",
+            reason=reason,
             graphs=number,
             took=took + built,
             wall=wall,
             tasks=len(recording.tasks),
-            lines=line_clause([line for line in lines if not line.importing]),
+            lines=line_clause([line for line in lines if not line.importing] * (not reason.text)),
         ),
         several + _advice_on_graphs(lines),
         where_of_intervals(
             np.append(called, samples.start[before]),
             np.append(prepared, np.fmin(samples.stop[before], called.min())),
         ),
+    )
+
+
+_TOKENIZE = "dask/tokenize.py"
+_HASHED = (
+    ("normalize_array", "_normalize_pickle", "an array of objects"),
+    ("normalize_dataframe", "", "a DataFrame"),
+    ("normalize_array", "", "an array"),
+    ("", "", "data"),
+)
+"""What dask hashed, by functions of its file that call each other: the first that most is in."""
+
+
+def _hashing(recording: Recording, chosen: BoolArray) -> Evidence:
+    """Sentence on the hashing of data, if most of the chosen samples are of it."""
+    hashed = chosen & samples_below(recording, _TOKENIZE)
+    took, total = (seconds_sampled(recording, those) for those in (hashed, chosen))
+    if took <= ONE_CAUSE * total:
+        return Evidence()
+
+    def is_most(*functions: str) -> bool:
+        below = [samples_below(recording, _TOKENIZE, name) for name in functions if name]
+        return seconds_sampled(recording, np.logical_and.reduce([hashed, *below])) > took / 2
+
+    what = next(what for *functions, what in _HASHED if is_most(*functions))
+    lines = own_lines(recording, hashed)
+    return evidence(
+        ". For {share:share} of the time dask hashed {what}" + ", passed in {line}" * bool(lines),
+        share=took / total,
+        what=what,
+        line=str(lines[0]) if lines else "",
     )
 
 
@@ -320,8 +356,8 @@ def _seconds_preparing(recording: Recording, is_sampled: bool) -> float:
 _CAUSES = (
     (
         ("dask/hashing.py", "dask/tokenize.py"),
-        "wrap large data once, data = dask.delayed(data), or name them, from_array(..., "
-        "name='...'): dask names tasks by hashing the data that are passed to them",
+        "wrap large data once, data = dask.delayed(data), or pass from_array(..., name=False): "
+        "dask names tasks by hashing the data that are passed to them, and pickles objects for it",
     ),
     (
         ("dask/delayed.py",),
