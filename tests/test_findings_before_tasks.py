@@ -185,6 +185,53 @@ def test_slow_start(made, cases):
     check("slow-start", made, cases)
 
 
+COMPILE = ("compile", "/home/someone/code/main.py", 20, 20)
+WAIT = ("kernel", "/home/someone/code/main.py", 31, 30)
+WORK = ("kernel", "/home/someone/code/main.py", 32, 30)
+NUMBA = ("compile", f"{SITE}numba/core/compiler.py", 20, 20)
+
+
+def first_runs(first=1.0, at=COMPILE, beside=WAIT, later=0.1, processes=1, second=None, **rows):
+    """Two threads of each process: a first run, one that starts with it, and ten later ones."""
+    tasks, stacks, keys, pids = [], [], [], []
+    runs = [(0.0, first, 0, at), (0.0, second or first + later, 1, beside)]
+    runs += [(first + later * (1 + n // 2), None, n % 2, WORK) for n in range(10)]
+    for process in range(processes):
+        for start, took, thread, line in runs:
+            stop = start + (later if took is None else took)
+            keys.append(f"('work', {len(tasks)})" if took is not None else "")
+            stacks.append(((start, stop), "work", (MAIN, line), stop - start, 0.0))
+            tasks.append(Task(start, stop, worker=2 * process + thread))
+            pids.append(str(process))
+    recording = with_stacks(run(tasks, workers=2 * processes), stacks, keys)
+    return with_columns(recording, "tasks", pid=pids)
+
+
+def test_the_first_run_compiles_and_others_wait():
+    cases = [
+        (
+            {},
+            (
+                *("high", "upper_bound", 0.9, "1 other run waited for it", "main.py:20"),
+                {"first": 1.0, "later": 0.1, "processes": None},
+            ),
+        ),
+        ({"processes": 3}, (0.9, {"processes": 3})),
+        ({"later": 0.4}, None),
+        # With more data the same lines take longer.
+        ({"at": WORK, "beside": WORK}, None),
+        # The other thread did not wait: the first task is slow, and a straggler.
+        ({"second": 0.1}, None),
+        ({"at": NUMBA, "beside": NUMBA}, True),
+    ]
+    check("first-call", first_runs, cases)
+    check("straggler", first_runs, [({}, None)])
+    few = with_columns(first_runs(), "samples", count=[1] * 2 + [0] * 10)
+    assert "first-call" not in by_code(few)
+    few = with_columns(first_runs(at=NUMBA, beside=NUMBA), "samples", count=[1] * 2 + [0] * 10)
+    assert "first-call" in by_code(few)
+
+
 def prepared(graph, computing, *rows, counts=None):
     """A graph that took so long before its one task ran."""
     recording = run([Task(graph, graph + computing)], called=0.0, prepared=graph)

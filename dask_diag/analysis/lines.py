@@ -109,6 +109,12 @@ def own_lines(recording: Recording, chosen: BoolArray | None = None) -> list[Pro
     return _sorted_lines(recording, samples.seconds * chosen, frame, nothing)
 
 
+def samples_in_files(recording: Recording, matches: Callable[[str], object]) -> BoolArray:
+    """Select the samples with a file on the stack whose path, with slashes, matches."""
+    is_in = _nodes_in(recording, matches)
+    return _samples_in(recording, innermost(recording.call_tree.parent, is_in) >= 0)
+
+
 def samples_below(recording: Recording, file: str, function: str = "") -> BoolArray:
     """Select the samples in and below a file, a short path, or a function of the file."""
     tree, names = recording.call_tree, recording.frames.name

@@ -13,6 +13,8 @@ from dask import delayed
 from tests.diagnosis.program import Program
 from tests.diagnosis.work_field import (
     Held,
+    Kernel,
+    Model,
     Source,
     lengths,
     load_frame,
@@ -22,6 +24,7 @@ from tests.diagnosis.work_field import (
     sleepy,
     slow_mean,
     sorted_often,
+    sorted_random,
     sorted_window,
 )
 
@@ -145,7 +148,31 @@ def healthy_arrays(_: None, remedied: bool) -> float:
     return float(array.sum().compute())
 
 
+def compiled_once(_: None, remedied: bool) -> float:
+    """A kernel that compiles in its first call, under a lock."""
+    kernel = Kernel()
+    if remedied:
+        kernel.compiled = True
+    return round(sum(dask.compute(*(delayed(kernel.run)(n) for n in range(20)))), 3)
+
+
+def model_in_a_bag(_: None, remedied: bool) -> int:
+    """A model that is loaded in the first call."""
+    model = Model()
+    if remedied:
+        model.table = [0] * 7
+    numbers = db.from_sequence(range(24), npartitions=24)
+    return int(numbers.map(model.predict).sum().compute())
+
+
+def healthy_first(_: None, remedied: bool) -> float:
+    """First tasks that simply have more data."""
+    sizes = [4_000_000, 4_000_000, *[400_000] * 22]
+    return round(float(sum(dask.compute(*(delayed(sorted_random)(size) for size in sizes)))), 3)
+
+
 PROCESSES = {"scheduler": "processes", "num_workers": 2}
+HOLDING: frozenset[str] = frozenset({"gil-bound"})
 WAITING: frozenset[str] = frozenset({"too-few-threads"})
 STARTUP: frozenset[str] = frozenset({"pool-startup"})
 ONE_BY_ONE: frozenset[str] = frozenset({"too-few-threads", "chunks-too-large"})
@@ -197,5 +224,9 @@ PROGRAMS = (
     ),
     Program("objects in pure calls", hashed_arguments, "graph-preparation"),
     Program("healthy: an array of numbers", healthy_arrays),
+    Program("a kernel that compiles", compiled_once, "first-call"),
+    Program("a model loaded first", model_in_a_bag, "first-call", true=HOLDING, remaining=HOLDING),
+    # Two large tasks at first leave nobody idle.
+    Program("healthy: first tasks with more data", healthy_first),
     Program("healthy: full batches", healthy_batches, settings=PROCESSES, true=STARTUP),
 )

@@ -23,6 +23,7 @@ from dask_diag.analysis.findings.rule import (
     severity_of,
     simulated,
     where_of_intervals,
+    where_of_tasks,
 )
 from dask_diag.analysis.findings.scheduling import gain_of_single_tasks
 from dask_diag.analysis.groups import lookup
@@ -219,6 +220,44 @@ def _advice_on_pool(analysis: Analysis) -> str:
     return (
         "no fix found for a single computation: in threads, its tasks would take longer if they "
         "hold the GIL. More work in one computation amortizes process start-up"
+    )
+
+
+@rule("first-call", needs=("samples",))
+def first_call(analysis: Analysis) -> Diagnosis | None:
+    """The first run of a function compiled, imported or loaded something; others waited for it."""
+    recording, calls = analysis.recording, analysis.first_calls
+    if not calls:
+        return None
+    # Processes compile at the same time.
+    lost: dict[str, float] = {}
+    for call in calls:
+        lost[call.function] = max(lost.get(call.function, 0.0), call.lost)
+    seconds = min(sum(lost.values()), analysis.computing)
+    if seconds < WORTH_REPORTING * analysis.computing:
+        return None
+    worst = max(calls, key=lambda call: call.lost)
+    processes = sum(call.function == worst.function for call in calls)
+    rows = np.concatenate([call.rows for call in calls])
+    lines = lines_sampled(recording, np.logical_or.reduce([call.elsewhere for call in calls]))
+    return Diagnosis(
+        severity_of(seconds / analysis.computing),
+        Gain(seconds),
+        evidence(
+            "The first run of {function} took {first:seconds}, later runs {later:seconds} (median)"
+            + " in each of {processes:process}" * (processes > 1)
+            + ". {waited:other run} waited for it" * (len(worst.rows) > 1)
+            + ". It passed where later runs spend no time{lines}",
+            function=worst.function,
+            first=worst.stop - worst.start,
+            later=worst.later,
+            processes=processes,
+            waited=len(worst.rows) - 1,
+            lines=line_clause(lines),
+        ),
+        "compile, import or load before the computation: call the function once on a little data, "
+        "or keep compiled code (numba: cache=True)",
+        where_of_tasks(recording, np.isin(np.arange(len(analysis.tasks)), rows)),
     )
 
 

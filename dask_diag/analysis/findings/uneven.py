@@ -154,12 +154,15 @@ def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
     last task: steps that depend on it, as the last step of a sum, run afterwards. Computations with
     one worker have no outliers.
     """
+    # Those that compile or load something are another finding's.
+    of_first_calls = [row for call in analysis.first_calls for row in call.rows.tolist()]
     for occupancy in analysis.large_occupancies:
         tasks = occupancy.tasks
         medians = _median_of_others(analysis, tasks)
         is_known = ~np.isnan(tasks.worker_start) & ~np.isnan(tasks.worker_stop)
         took = analysis.task_seconds[tasks.rows]
         # Where clocks count in steps, tasks may take no time at all.
+        is_known &= ~np.isin(tasks.rows, of_first_calls)
         slow = np.flatnonzero(is_known & (took > 0) & (took >= OUTLIER * medians))
         if occupancy.workers < 2 or not len(slow):
             continue
