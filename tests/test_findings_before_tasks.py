@@ -30,14 +30,20 @@ pytestmark = pytest.mark.once
 SITE = "/opt/env/lib/python3.11/site-packages/"
 BOOTSTRAP = ("_find_and_load", "<frozen importlib._bootstrap>", 1176, 1165)
 MODULE = ("<module>", f"{SITE}pandas/__init__.py", 3, 1)
+PLOTS = ("<module>", f"{SITE}plots/__init__.py", 3, 1)
+PLOT = ("plot", f"{SITE}plots/lines.py", 30, 20)
 READ = ("read", "/home/someone/code/main.py", 8, 7)
 ORDER = ("order", f"{SITE}dask/order.py", 7, 5)
 CONNECT = ("sync", f"{SITE}distributed/utils.py", 425, 400)
 HASH = ("_hash_sha1", f"{SITE}dask/hashing.py", 67, 66)
+SEQUENCE = ("_normalize_seq_func", f"{SITE}dask/tokenize.py", 154, 140)
+ARRAY = ("register_numpy.<locals>.normalize_array", f"{SITE}dask/tokenize.py", 458, 440)
+PICKLE = ("_normalize_pickle", f"{SITE}dask/tokenize.py", 245, 230)
 UNPACK = ("unpack", f"{SITE}dask/delayed.py", 211, 200)
 SORT = ("nargsort", f"{SITE}pandas/core/sorting.py", 473, 430)
 OWN = (lines_module.OWN_CALLS, "", 0, 0)
-IMPORT = (MAIN, BOOTSTRAP, MODULE, BUILT_IN)
+IMPORT = (MAIN, BOOTSTRAP, PLOTS, BUILT_IN)
+COMPUTED = ((MAIN,), 0.1, "tasks")
 
 
 def moved(recording, seconds):
@@ -60,7 +66,8 @@ def started(before, computing, *rows, since=-9.0, **options):
 
 
 def imported(imports, **options):
-    return started(1.0, 1.0, (IMPORT, imports), ((READ,), 0.8 - imports), **options)
+    """A library that nothing uses, and reading."""
+    return started(1.0, 1.0, (IMPORT, imports), ((READ,), 0.8 - imports), COMPUTED, **options)
 
 
 def joined(line, *times):
@@ -111,7 +118,7 @@ OF_PROGRAM = ("not: Client(address)", "in tasks")
                 # data; graphs are another finding's.
                 (0.29, 0.4, ((MAIN,), 0.29)): None,
                 (0.31, 0.4, ((MAIN,), 0.31)): True,
-                (0.31, 0.4, ((MAIN, BOOTSTRAP, MODULE), 0.31)): None,
+                (0.31, 0.4, ((MAIN, BOOTSTRAP, PLOTS), 0.31), COMPUTED): None,
                 (0.31, 0.4, ((MAIN, CORE), 0.31)): None,
                 (0.9, 0.4, ((MAIN, CORE), 0.9)): None,
             },
@@ -127,8 +134,26 @@ OF_PROGRAM = ("not: Client(address)", "in tasks")
         (
             imported,
             {
-                0.39: ("main (~/code/main.py:5)", "not: pandas", "not: importtime"),
-                0.41: ("main (~/code/main.py:5)", "not: pandas", "importtime"),
+                0.39: ("main (~/code/main.py:5)", "not: plots/", "not: importtime"),
+                0.41: (
+                    "main (~/code/main.py:5)",
+                    "No sampled computation used plots",
+                    "importtime",
+                ),
+            },
+        ),
+        # To import what computations use takes its time in any program; whether they do is not
+        # known without samples of them. pandas is dask's.
+        (
+            lambda *rows: started(1.0, 1.0, *rows),
+            {
+                ((IMPORT, 0.9), COMPUTED): 1.0,
+                ((IMPORT, 0.9), ((MAIN, PLOT), 0.1, "tasks")): None,
+                ((IMPORT, 0.9), ((MAIN, PLOT), 0.1, "between computations")): None,
+                ((IMPORT, 0.9),): None,
+                (((MAIN, BOOTSTRAP, MODULE), 0.9), COMPUTED): None,
+                (((MAIN, BOOTSTRAP, MODULE, BOOTSTRAP, PLOTS), 0.9), COMPUTED): None,
+                (((MAIN, BOOTSTRAP, MODULE), 0.3), ((READ,), 0.6), COMPUTED): 0.35,
             },
         ),
         # What workers would not take is lost; the rest is divided among the CPUs.
@@ -158,6 +183,53 @@ OF_PROGRAM = ("not: Client(address)", "in tasks")
 )
 def test_slow_start(made, cases):
     check("slow-start", made, cases)
+
+
+COMPILE = ("compile", "/home/someone/code/main.py", 20, 20)
+WAIT = ("kernel", "/home/someone/code/main.py", 31, 30)
+WORK = ("kernel", "/home/someone/code/main.py", 32, 30)
+NUMBA = ("compile", f"{SITE}numba/core/compiler.py", 20, 20)
+
+
+def first_runs(first=1.0, at=COMPILE, beside=WAIT, later=0.1, processes=1, second=None, **rows):
+    """Two threads of each process: a first run, one that starts with it, and ten later ones."""
+    tasks, stacks, keys, pids = [], [], [], []
+    runs = [(0.0, first, 0, at), (0.0, second or first + later, 1, beside)]
+    runs += [(first + later * (1 + n // 2), None, n % 2, WORK) for n in range(10)]
+    for process in range(processes):
+        for start, took, thread, line in runs:
+            stop = start + (later if took is None else took)
+            keys.append(f"('work', {len(tasks)})" if took is not None else "")
+            stacks.append(((start, stop), "work", (MAIN, line), stop - start, 0.0))
+            tasks.append(Task(start, stop, worker=2 * process + thread))
+            pids.append(str(process))
+    recording = with_stacks(run(tasks, workers=2 * processes), stacks, keys)
+    return with_columns(recording, "tasks", pid=pids)
+
+
+def test_the_first_run_compiles_and_others_wait():
+    cases = [
+        (
+            {},
+            (
+                *("high", "upper_bound", 0.9, "1 other run waited for it", "main.py:20"),
+                {"first": 1.0, "later": 0.1, "processes": None},
+            ),
+        ),
+        ({"processes": 3}, (0.9, {"processes": 3})),
+        ({"later": 0.4}, None),
+        # With more data the same lines take longer.
+        ({"at": WORK, "beside": WORK}, None),
+        # The other thread did not wait: the first task is slow, and a straggler.
+        ({"second": 0.1}, None),
+        ({"at": NUMBA, "beside": NUMBA}, True),
+    ]
+    check("first-call", first_runs, cases)
+    check("straggler", first_runs, [({}, None)])
+    few = with_columns(first_runs(), "samples", count=[1] * 2 + [0] * 10)
+    assert "first-call" not in by_code(few)
+    few = with_columns(first_runs(at=NUMBA, beside=NUMBA), "samples", count=[1] * 2 + [0] * 10)
+    assert "first-call" in by_code(few)
 
 
 def prepared(graph, computing, *rows, counts=None):
@@ -295,6 +367,19 @@ ORDERED = "order (dask/order.py:7) 100%"
                         (UNPACK, "traverse=False"),
                         (SORT, "sort=False"),
                         (ORDER, "fewer and larger chunks"),
+                    )
+                },
+                # What was hashed, and who passed it.
+                **{
+                    (1.0, 0.1, ((MAIN, *calls), 1.0)): (
+                        f". For 100% of the time dask hashed {what}, passed in main",
+                        "not: Hottest",
+                        "name=False",
+                    )
+                    for calls, what in (
+                        ((ARRAY, PICKLE), "an array of objects"),
+                        ((ARRAY, HASH), "an array"),
+                        ((SEQUENCE, PICKLE), "data"),
                     )
                 },
             },

@@ -357,6 +357,21 @@ def of_loads(*seconds, stop=None):
     return run(tasks, stop, workers=4, cpus=4)
 
 
+def through(first):
+    """Two tasks of load, and a step between them; the first takes hardly any time, or as long."""
+    return run(
+        [
+            Task(0, first, function="load"),
+            Task(first, first + 0.01, function="split", depends_on=(0,)),
+            Task(first + 0.01, first + 1.0, function="load", depends_on=(1,)),
+        ]
+    )
+
+
+ONE = (
+    "1 task of load did at least 90% of the work of a computation with 4 workers; the other "
+    "workers were idle, because all chunks or groups are in one task. The longest task took 2.40 s"
+)
 FEW = (
     "did at least 90% of the work of a computation with 4 workers; the other workers were idle. The "
     "longest task took "
@@ -393,7 +408,7 @@ FEW = (
         # Of ten seconds, in most of which no task ran.
         (
             lambda stop: of_loads(2.4, stop=stop),
-            {10.0: (f"1 task of load {FEW}2.40 s; ", 1.8, "medium", "upper_bound")},
+            {10.0: (ONE, 1.8, "medium", "upper_bound")},
         ),
         # As many tasks as workers are enough.
         (two_at_once, {1.0: None}),
@@ -407,6 +422,8 @@ FEW = (
             ),
             {"finalize": 0.75},
         ),
+        # One waits for the other through a step between them, as `apply` after a shuffle.
+        (through, {0.005: (0.5025, "1 task of load"), 0.015: "2 tasks of load"}),
         # A long task among many of its function is a straggler; dependent ones are a chain.
         (straggling, {20.0: None}),
         (lambda count: run(chain(count), workers=4), {3: None}),

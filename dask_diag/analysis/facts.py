@@ -18,6 +18,7 @@ from dask_diag.analysis.activities import cells, seconds_by_activity
 from dask_diag.analysis.built_by import BuiltBy, table_of_lines
 from dask_diag.analysis.client_times import client_times
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
+from dask_diag.analysis.first_calls import first_calls
 from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.groups import counts_by, rows_by
 from dask_diag.analysis.lines import busiest_thread
@@ -177,6 +178,9 @@ class Analysis:
         if self.has_waits:
             return self.simulator.by_task(activity)
         return np.nan_to_num(self.tasks.thread_noncpu)
+
+    first_calls = _fact(first_calls)
+    """First runs of functions that took longer than later ones, and elsewhere."""
 
     task_memory = _fact(memory.task_memory)
     """Memory that was sampled while the tasks of each function ran."""

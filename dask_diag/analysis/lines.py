@@ -105,8 +105,8 @@ def _sorted_lines(
     return sorted(made, key=lambda line: -line.seconds)
 
 
-def own_lines(recording: Recording, root: str = Root.TASKS) -> list[ProgramLine]:
-    """The lines of the program's own code in tasks, or at another root, the largest first.
+def own_lines(recording: Recording, chosen: BoolArray | None = None) -> list[ProgramLine]:
+    """The lines of the program's own code in samples, the largest first; by default in tasks.
 
     Neither Python's standard library nor installed packages are own code. A sample belongs to the
     innermost own line on its stack.
@@ -115,7 +115,25 @@ def own_lines(recording: Recording, root: str = Root.TASKS) -> list[ProgramLine]
     node = innermost(tree.parent, files_of_nodes(recording, is_own_code))
     frame = np.where(node >= 0, np.append(tree.frame, _OUTSIDE)[node], _OUTSIDE)
     nothing = np.zeros(len(frame), bool)
-    return _sorted_lines(recording, samples.seconds * samples.root.eq(root), frame, nothing)
+    chosen = samples.root.eq(Root.TASKS) if chosen is None else chosen
+    return _sorted_lines(recording, samples.seconds * chosen, frame, nothing)
+
+
+def samples_in_files(recording: Recording, matches: Callable[[str], object]) -> BoolArray:
+    """Select the samples with a file on the stack whose path, with slashes, matches."""
+    is_in = files_of_nodes(recording, matches)
+    return _samples_in(recording, innermost(recording.call_tree.parent, is_in) >= 0)
+
+
+def samples_below(recording: Recording, file: str, function: str = "") -> BoolArray:
+    """Select the samples in and below a file, a short path, or a function of the file."""
+    tree, names = recording.call_tree, recording.frames.name
+    is_in = files_of_nodes(recording, lambda path: short_path(path) == file)
+    if function:
+        # Python 3.10 has no names of what a function is defined in.
+        is_named = np.array([name.rpartition(".")[2] == function for name in names.values], bool)
+        is_in &= is_named[names.codes][tree.frame]
+    return _samples_in(recording, innermost(tree.parent, is_in) >= 0)
 
 
 def line_of_samples(recording: Recording, line: ProgramLine) -> BoolArray:
@@ -134,6 +152,43 @@ def imports_and_profilers(recording: Recording) -> tuple[BoolArray, BoolArray]:
     """Select the samples of imports, and the samples of dask_diag's own calls."""
     own, (_, importing) = _own_calls(recording), _lines_of_program(recording)
     return _samples_in(recording, importing) & ~own, own
+
+
+def packages_imported(recording: Recording) -> Categorical:
+    """For each sample the library that the program imported then; empty for other samples.
+
+    Of a library that imports others it is the library itself.
+    """
+    tree, files = recording.call_tree, recording.frames.file
+    _, importing = _lines_of_program(recording)
+    packages = [
+        ""
+        if not file or is_standard_library(file) or is_own_code(file)
+        else package_of(short_path(file))
+        for file in files.values
+    ]
+    own = [packages[code] for code in files.codes[tree.frame].tolist()]
+    names: list[str] = []
+    for package, above, is_import in zip(
+        own, tree.parent.tolist(), importing.tolist(), strict=True
+    ):
+        names.append((names[above] if above >= 0 else "") or (package if is_import else ""))
+    of_nodes: Categorical = Categorical.of([*names, ""])
+    made: Categorical = of_nodes[recording.samples.node]
+    return made
+
+
+def packages_seen(recording: Recording, chosen: BoolArray) -> set[str]:
+    """The libraries in the stacks of the chosen samples."""
+    tree = recording.call_tree
+    is_seen = np.zeros(len(tree), bool)
+    is_seen[recording.samples.node[chosen & (recording.samples.node >= 0)]] = True
+    # A node comes after its caller.
+    for node in range(len(tree) - 1, -1, -1):
+        if is_seen[node] and tree.parent[node] >= 0:
+            is_seen[tree.parent[node]] = True
+    files = recording.frames.file[tree.frame[is_seen]]
+    return {package_of(short_path(file)) for file in set(files.tolist()) if file}
 
 
 def _own_calls(recording: Recording) -> BoolArray:

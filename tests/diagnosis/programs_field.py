@@ -11,7 +11,22 @@ import numpy as np
 from dask import delayed
 
 from tests.diagnosis.program import Program
-from tests.diagnosis.work_field import Source, load_frame, load_lines, rest, sorted_window
+from tests.diagnosis.work_field import (
+    Held,
+    Kernel,
+    Model,
+    Source,
+    lengths,
+    load_frame,
+    load_lines,
+    number_of,
+    rest,
+    sleepy,
+    slow_mean,
+    sorted_often,
+    sorted_random,
+    sorted_window,
+)
 
 FRAMES = 16
 
@@ -86,7 +101,79 @@ def healthy_batches(_: None, remedied: bool) -> int:
 
 
 SMALL: frozenset[str] = frozenset({"graph-preparation", "tasks-too-small", "scheduler-bound"})
+
+
+def groups_of(partitions: int) -> float:
+    import dask.dataframe as dd
+    import pandas as pd
+
+    table = pd.DataFrame({"key": np.arange(1000) % 4, "value": 1.0})
+    lazy = dd.from_pandas(table, npartitions=partitions)
+    return float(lazy.groupby("key").apply(slow_mean, meta=("value", "f8")).compute().sum())
+
+
+def one_partition(_: None, remedied: bool) -> float:
+    """Groups of a dataframe of one partition."""
+    return groups_of(4 if remedied else 1)
+
+
+def one_bag_partition(_: None, remedied: bool) -> int:
+    """A bag of one partition."""
+    numbers = db.from_sequence(range(12), npartitions=12 if remedied else 1)
+    return int(numbers.map(sleepy).sum().compute())
+
+
+def healthy_groups(_: None, remedied: bool) -> float:
+    return groups_of(4)
+
+
+def hashed_objects(_: None, remedied: bool) -> int:
+    """An array of objects, which dask pickles for a name."""
+    values = np.array([{"key": n, "value": [n]} for n in range(200_000)], dtype=object)
+    array = da.from_array(values, chunks=20_000, **({"name": False} if remedied else {}))
+    return int(array.map_blocks(lengths, chunks=(1,), dtype=int).sum().compute())
+
+
+def hashed_arguments(_: None, remedied: bool) -> int:
+    """A list of objects in each delayed call that is pure."""
+    table = [{"key": n} for n in range(40_000)]
+    calls = [delayed(number_of, pure=not remedied)(n, Held(table)) for n in range(4)]
+    return sum(dask.compute(*calls))
+
+
+def healthy_arrays(_: None, remedied: bool) -> float:
+    """An array of numbers, which is hashed quickly."""
+    values = np.arange(400_000.0)
+    array = da.from_array(values, chunks=40_000).map_blocks(sorted_often)
+    return float(array.sum().compute())
+
+
+def compiled_once(_: None, remedied: bool) -> float:
+    """A kernel that compiles in its first call, under a lock."""
+    kernel = Kernel()
+    if remedied:
+        kernel.compiled = True
+    return round(sum(dask.compute(*(delayed(kernel.run)(n) for n in range(20)))), 3)
+
+
+def model_in_a_bag(_: None, remedied: bool) -> int:
+    """A model that is loaded in the first call."""
+    model = Model()
+    if remedied:
+        model.table = [0] * 7
+    numbers = db.from_sequence(range(24), npartitions=24)
+    return int(numbers.map(model.predict).sum().compute())
+
+
+def healthy_first(_: None, remedied: bool) -> float:
+    """First tasks that simply have more data."""
+    sizes = [4_000_000, 4_000_000, *[400_000] * 22]
+    return round(float(sum(dask.compute(*(delayed(sorted_random)(size) for size in sizes)))), 3)
+
+
 PROCESSES = {"scheduler": "processes", "num_workers": 2}
+HOLDING: frozenset[str] = frozenset({"gil-bound"})
+WAITING: frozenset[str] = frozenset({"too-few-threads"})
 STARTUP: frozenset[str] = frozenset({"pool-startup"})
 ONE_BY_ONE: frozenset[str] = frozenset({"too-few-threads", "chunks-too-large"})
 """Frames that are loaded one by one could be loaded at once."""
@@ -125,5 +212,21 @@ PROGRAMS = (
         remedy={"chunksize": 1},
         remaining=STARTUP,
     ),
+    Program("groups in one partition", one_partition, "chunks-too-large", remaining=WAITING),
+    Program("a bag in one partition", one_bag_partition, "chunks-too-large", remaining=WAITING),
+    Program("healthy: groups in partitions", healthy_groups, true=WAITING),
+    Program(
+        "an array of objects",
+        hashed_objects,
+        "graph-preparation",
+        # The program makes the objects first.
+        remaining=frozenset({"slow-start"}),
+    ),
+    Program("objects in pure calls", hashed_arguments, "graph-preparation"),
+    Program("healthy: an array of numbers", healthy_arrays),
+    Program("a kernel that compiles", compiled_once, "first-call"),
+    Program("a model loaded first", model_in_a_bag, "first-call", true=HOLDING, remaining=HOLDING),
+    # Two large tasks at first leave nobody idle.
+    Program("healthy: first tasks with more data", healthy_first),
     Program("healthy: full batches", healthy_batches, settings=PROCESSES, true=STARTUP),
 )

@@ -248,8 +248,9 @@ PROGRAMS = (
         imports_in_processes,
         "pool-startup",
         settings=PROCESSES,
+        true=frozenset({"first-call"}),
         remedy={"scheduler": "threads"},
-        remaining=frozenset({"gil-bound"}),
+        remaining=frozenset({"gil-bound", "first-call"}),
     ),
     Program("a rechunk storm", rechunk_storm, "tasks-too-small", **_MANY),
     Program(

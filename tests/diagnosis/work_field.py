@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -37,3 +38,74 @@ def sorted_window(number: int) -> float:
 def rest(seconds: float, *needs: float) -> float:
     time.sleep(seconds)
     return seconds
+
+
+def slow_mean(group: Any) -> float:
+    time.sleep(0.2)
+    return float(group.value.mean())
+
+
+def sleepy(number: int) -> int:
+    time.sleep(0.05)
+    return number
+
+
+def lengths(block: Any) -> Any:
+    return np.array([len(block)])
+
+
+class Held:
+    """An object that holds a list."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+
+
+def number_of(number: int, held: Held) -> int:
+    return len(held.items) + number
+
+
+def sorted_often(block: Any) -> Any:
+    for _ in range(40):
+        made = np.sort(np.random.default_rng(0).permutation(block))
+    return made
+
+
+def sorted_random(size: int) -> float:
+    return float(np.sort(np.random.default_rng(0).random(size))[-1])
+
+
+class Kernel:
+    """Compiles in its first call, as just-in-time compilers do."""
+
+    def __init__(self) -> None:
+        self.compiled = False
+        self.lock = threading.Lock()
+
+    def run(self, number: int) -> float:
+        with self.lock:
+            if not self.compiled:
+                self.compile()
+        return sorted_random(400_000)
+
+    def compile(self) -> None:
+        sum(n * n for n in range(10_000_000))
+        self.compiled = True
+
+
+class Model:
+    """Is read in the first call."""
+
+    def __init__(self) -> None:
+        self.table: list[int] = []
+        self.lock = threading.Lock()
+
+    def predict(self, number: int) -> int:
+        with self.lock:
+            if not self.table:
+                self.read()
+        return sum(n % 7 for n in range(100_000)) + self.table[number % 7]
+
+    def read(self) -> None:
+        time.sleep(0.6)
+        self.table = [0] * 7

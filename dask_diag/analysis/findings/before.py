@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,12 @@ from dask_diag.analysis.call_tree import short_path
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
     WORTH_GAINING,
+    WORTH_NAMING,
     Diagnosis,
+    Evidence,
     Gain,
     evidence,
+    largest,
     largest_lines,
     line_clause,
     lines_sampled,
@@ -22,6 +26,7 @@ from dask_diag.analysis.findings.rule import (
     severity_of,
     simulated,
     where_of_intervals,
+    where_of_tasks,
 )
 from dask_diag.analysis.findings.scheduling import gain_of_single_tasks
 from dask_diag.analysis.groups import lookup
@@ -30,11 +35,16 @@ from dask_diag.analysis.lines import (
     ProgramLine,
     graphs_made_before,
     late_samples,
+    own_lines,
+    packages_imported,
+    packages_seen,
+    samples_below,
     seconds_of_profilers,
 )
 from dask_diag.analysis.phases import not_of_graphs, times_of_phases
 from dask_diag.analysis.task_times import call_times, prepared_times
 from dask_diag.analysis.wall_time import seconds_without_workers
+from dask_diag.columns import BoolArray
 from dask_diag.model.codes import Activity, Root
 from dask_diag.model.recording import Recording
 
@@ -62,6 +72,8 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
     builds = graphs_made_before(recording)
     # Profilers that start are no part of the program, and graphs are another finding's.
     own = seconds_of_profilers(recording, is_before) + _unsampled_start(recording, passed)
+    needed, unused = _imports(recording, is_before)
+    builds |= needed
     took = passed - own - seconds_sampled(recording, builds)
     wall = recording.stop - recording.start - own
     if took < SLOW_START * wall:
@@ -88,7 +100,9 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
             "{took:seconds} of {wall:seconds} ({share:share}) passed before the first computation"
             + ". {workers:worker} of the cluster joined, the last one after {joined:seconds}"
             * (joined_after > 0)
+            + ". No sampled computation used {unused}" * bool(unused)
             + "{lines}",
+            unused=unused,
             took=took,
             wall=wall,
             share=took / wall,
@@ -99,6 +113,27 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
         _advice_on_start(lines, sampled, importing, is_waiting),
         where_of_intervals(*before),
     )
+
+
+_OF_DASK = frozenset({"cloudpickle", "dask", "distributed", "fsspec", "numpy", "pandas", "pyarrow"})
+"""Libraries that dask imports itself."""
+FEWEST_SAMPLES = 10
+"""Samples after the start; with fewer it is not known which libraries computations use."""
+
+
+def _imports(recording: Recording, is_before: BoolArray) -> tuple[BoolArray, Sequence[str]]:
+    """Select samples of imports that computations need, and name the other libraries imported.
+
+    To import what is used takes its time in any program.
+    """
+    samples, packages = recording.samples, packages_imported(recording)
+    is_import = is_before & ~packages.eq("")
+    if samples.count[~is_before & (samples.node >= 0)].sum() < FEWEST_SAMPLES:
+        return is_import, ()
+    used = _OF_DASK | packages_seen(recording, ~is_import)
+    is_needed = is_import & packages.is_in(used)
+    unused = largest(packages, samples.seconds * (is_import & ~is_needed), least=WORTH_NAMING)
+    return is_needed, unused
 
 
 def _unsampled_start(recording: Recording, passed: float) -> float:
@@ -214,6 +249,44 @@ def _advice_on_pool(analysis: Analysis) -> str:
     )
 
 
+@rule("first-call", needs=("samples",))
+def first_call(analysis: Analysis) -> Diagnosis | None:
+    """The first run of a function compiled, imported or loaded something; others waited for it."""
+    recording, calls = analysis.recording, analysis.first_calls
+    if not calls:
+        return None
+    # Processes compile at the same time.
+    lost: dict[str, float] = {}
+    for call in calls:
+        lost[call.function] = max(lost.get(call.function, 0.0), call.lost)
+    seconds = min(sum(lost.values()), analysis.computing)
+    if seconds < WORTH_REPORTING * analysis.computing:
+        return None
+    worst = max(calls, key=lambda call: call.lost)
+    processes = sum(call.function == worst.function for call in calls)
+    rows = np.concatenate([call.rows for call in calls])
+    lines = lines_sampled(recording, np.logical_or.reduce([call.elsewhere for call in calls]))
+    return Diagnosis(
+        severity_of(seconds / analysis.computing),
+        Gain(seconds),
+        evidence(
+            "The first run of {function} took {first:seconds}, later runs {later:seconds} (median)"
+            + " in each of {processes:process}" * (processes > 1)
+            + ". {waited:other run} waited for it" * (len(worst.rows) > 1)
+            + ". It passed where later runs spend no time{lines}",
+            function=worst.function,
+            first=worst.stop - worst.start,
+            later=worst.later,
+            processes=processes,
+            waited=len(worst.rows) - 1,
+            lines=line_clause(lines),
+        ),
+        "compile, import or load before the computation: call the function once on a little data, "
+        "or keep compiled code (numba: cache=True)",
+        where_of_tasks(analysis, np.isin(np.arange(len(analysis.tasks)), rows)),
+    )
+
+
 SLOW_PREPARATION = 0.25
 """Least share of the time in computations in which graphs were prepared."""
 LONG_PREPARATION = 0.1
@@ -255,7 +328,8 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
     if lost < SLOW_PREPARATION * wall:
         return None
     # In calls that compute on a cluster, most of the time is that of waiting for it.
-    lines = lines_sampled(recording, before if analysis.on_cluster else in_calls | before)
+    making = before if analysis.on_cluster else in_calls | before
+    lines, reason = lines_sampled(recording, making), _hashing(recording, making)
     # On a cluster the calls that made the others are not known.
     number = 1 if analysis.schedulers == {"distributed"} else len(computations)
     several = (
@@ -269,12 +343,13 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
             "Constructing, optimizing and ordering the "
             + "first " * (number < len(computations))
             + ("graphs of {graphs:count} computations" if number > 1 else "graph")
-            + " took {took:seconds} of {wall:seconds}. In all, {tasks:task} ran{lines}",
+            + " took {took:seconds} of {wall:seconds}. In all, {tasks:task} ran{reason}{lines}",
+            reason=reason,
             graphs=number,
             took=took + built,
             wall=wall,
             tasks=len(recording.tasks),
-            lines=line_clause([line for line in lines if not line.importing]),
+            lines=line_clause([line for line in lines if not line.importing] * (not reason.text)),
         ),
         several + _advice_on_graphs(lines),
         replace(
@@ -286,6 +361,37 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
                 analysis, seconds_building(recording, analysis.built_by, in_calls | before)
             ),
         ),
+    )
+
+
+_TOKENIZE = "dask/tokenize.py"
+_HASHED = (
+    ("normalize_array", "_normalize_pickle", "an array of objects"),
+    ("normalize_dataframe", "", "a DataFrame"),
+    ("normalize_array", "", "an array"),
+    ("", "", "data"),
+)
+"""What dask hashed, by functions of its file that call each other: the first that most is in."""
+
+
+def _hashing(recording: Recording, chosen: BoolArray) -> Evidence:
+    """Sentence on the hashing of data, if most of the chosen samples are of it."""
+    hashed = chosen & samples_below(recording, _TOKENIZE)
+    took, total = (seconds_sampled(recording, those) for those in (hashed, chosen))
+    if took <= ONE_CAUSE * total:
+        return Evidence()
+
+    def is_most(*functions: str) -> bool:
+        below = [samples_below(recording, _TOKENIZE, name) for name in functions if name]
+        return seconds_sampled(recording, np.logical_and.reduce([hashed, *below])) > took / 2
+
+    what = next(what for *functions, what in _HASHED if is_most(*functions))
+    lines = own_lines(recording, hashed)
+    return evidence(
+        ". For {share:share} of the time dask hashed {what}" + ", passed in {line}" * bool(lines),
+        share=took / total,
+        what=what,
+        line=str(lines[0]) if lines else "",
     )
 
 
@@ -320,8 +426,8 @@ def _seconds_preparing(recording: Recording, is_sampled: bool) -> float:
 _CAUSES = (
     (
         ("dask/hashing.py", "dask/tokenize.py"),
-        "wrap large data once, data = dask.delayed(data), or name them, from_array(..., "
-        "name='...'): dask names tasks by hashing the data that are passed to them",
+        "wrap large data once, data = dask.delayed(data), or pass from_array(..., name=False): "
+        "dask names tasks by hashing the data that are passed to them, and pickles objects for it",
     ),
     (
         ("dask/delayed.py",),

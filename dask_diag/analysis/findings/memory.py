@@ -151,8 +151,10 @@ def memory_growth(analysis: Analysis) -> Diagnosis | None:
     """
     recording = analysis.recording
     times, sizes = memory_at_rest(recording)
-    # Readings before the last one that precedes all tasks are left out: imports are no growth.
-    start = np.min(recording.computations.start, initial=np.inf)
+    # Readings before the last one that precedes all tasks are left out: imports are no growth, nor
+    # is code that is compiled.
+    began = float(np.min(recording.computations.start, initial=np.inf))
+    start = max([began, *(call.stop for call in analysis.first_calls)])
     first = max(int(np.searchsorted(times, start, "right")) - 1, 0)
     times, sizes = times[first:], sizes[first:]
     if len(times) < 2:

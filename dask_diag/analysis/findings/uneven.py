@@ -163,12 +163,15 @@ def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
     last task: steps that depend on it, as the last step of a sum, run afterwards. Computations with
     one worker have no outliers.
     """
+    # Those that compile or load something are another finding's.
+    of_first_calls = [row for call in analysis.first_calls for row in call.rows.tolist()]
     for occupancy in analysis.large_occupancies:
         tasks = occupancy.tasks
         medians = _median_of_others(analysis, tasks)
         is_known = ~np.isnan(tasks.worker_start) & ~np.isnan(tasks.worker_stop)
         took = analysis.task_seconds[tasks.rows]
         # Where clocks count in steps, tasks may take no time at all.
+        is_known &= ~np.isin(tasks.rows, of_first_calls)
         slow = np.flatnonzero(is_known & (took > 0) & (took >= OUTLIER * medians))
         if occupancy.workers < 2 or not len(slow):
             continue
@@ -198,14 +201,30 @@ def _follows_its_own(analysis: Analysis, row: int) -> bool:
 
     Such a task is a later step, which could not run earlier, and no straggler.
     """
-    tasks, dependencies = analysis.tasks, analysis.recording.dependencies
-    order = np.argsort(dependencies.task, kind="stable")
-    task, depends_on = dependencies.task[order], dependencies.depends_on[order]
-    function, seen, to_visit = tasks.function.codes[row], {row}, [row]
+    function = analysis.tasks.function.codes
+    return _follows(_Dependencies.of(analysis.recording), row, function == function[row])
+
+
+class _Dependencies(NamedTuple):
+    """Pairs of a task and a task that it depends on, in the order of the first."""
+
+    task: IntArray
+    depends_on: IntArray
+
+    @classmethod
+    def of(cls, recording: Recording) -> _Dependencies:
+        dependencies = recording.dependencies
+        order = np.argsort(dependencies.task, kind="stable")
+        return cls(dependencies.task[order], dependencies.depends_on[order])
+
+
+def _follows(dependencies: _Dependencies, row: int, chosen: BoolArray) -> bool:
+    """Whether a task depends on a chosen task, also through other tasks."""
+    seen, to_visit = {row}, [row]
     while to_visit and len(seen) < MOST_VISITED:
-        start, stop = np.searchsorted(task, (visited := to_visit.pop(), visited + 1))
-        before = depends_on[start:stop]
-        if (tasks.function.codes[before] == function).any():
+        start, stop = np.searchsorted(dependencies.task, (visited := to_visit.pop(), visited + 1))
+        before = dependencies.depends_on[start:stop]
+        if chosen[before].any():
             return True
         new = set(before.tolist()) - seen
         seen |= new
@@ -229,6 +248,10 @@ def _median_of_others(analysis: Analysis, tasks: TaskTimes) -> FloatArray:
     return medians
 
 
+FEW = 5
+"""Tasks per worker; of more it is not looked up whether one follows another through others."""
+TINY = 0.01
+"""Share of the longest task up to which a task is not counted."""
 MOST_OF_WORK = 0.9
 """Share of a computation's work that is in fewer tasks than workers if chunks are too large."""
 
@@ -243,7 +266,7 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
         rows = occupancy.tasks.rows
         is_final = _puts_together(recording, rows)
         large = rows[_has_the_work(analysis, rows, is_final)]
-        at_once = _number_at_once(recording, large)
+        at_once = _number_at_once(recording, large, occupancy.workers)
         if not 0 < at_once < occupancy.workers:
             continue
         took = analysis.task_seconds[rows]
@@ -253,7 +276,7 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
         ran = float(np.diff(occupancy.times)[occupancy.busy > 0].sum()) - final
         # More tasks than CPUs compute no faster.
         lost += max(ran - max(work / occupancy.workers, cpu / analysis.cpus_for_tasks), 0.0)
-        is_large[large] = True
+        is_large[large[analysis.task_seconds[large] > TINY * took.max()]] = True
         most_workers = max(most_workers, occupancy.workers)
         times = max(times, occupancy.workers / at_once)
     if lost < WORTH_REPORTING * analysis.wall:
@@ -266,8 +289,10 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
         Gain(lost / analysis.overlap),
         evidence(
             "{tasks:task} of {functions} did at least {work:share} of the work of a computation "
-            "with {workers:count} workers; the other workers were idle. The longest task took "
-            "{longest:seconds}",
+            "with {workers:count} workers; the other workers were idle"
+            + ", because all chunks or groups are in one task"
+            * _is_of_one_chunk(recording, is_large)
+            + ". The longest task took {longest:seconds}",
             tasks=is_large.sum(),
             functions=where.functions,
             work=MOST_OF_WORK,
@@ -275,18 +300,33 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
             longest=analysis.task_seconds[is_large].max(),
         ),
         compute_together(len(recording.computations) * has_memory)
-        + "make chunks smaller, for several tasks per worker",
+        + "make chunks smaller, for several tasks per worker; a dataframe needs more partitions "
+        "(npartitions)",
         where,
     )
 
 
-def _number_at_once(recording: Recording, rows: IntArray) -> int:
-    """Number of the tasks that depend on no other task of `rows`, and so might run at once."""
+def _is_of_one_chunk(recording: Recording, chosen: BoolArray) -> bool:
+    """Whether a single task is chosen, and is of a collection: these have tuples as keys."""
+    rows = np.flatnonzero(chosen)
+    return len(rows) == 1 and recording.tasks.key[rows].tolist()[0].startswith("(")
+
+
+def _number_at_once(recording: Recording, rows: IntArray, workers: int) -> int:
+    """Number of the tasks that depend on no other task of `rows`, and so might run at once.
+
+    Of many more tasks than workers only direct dependencies are looked at.
+    """
     dependencies = recording.dependencies
     is_chosen = np.zeros(len(recording.tasks), bool)
     is_chosen[rows] = True
-    is_chosen[dependencies.task[is_chosen[dependencies.depends_on]]] = False
-    return int(is_chosen.sum())
+    is_first = is_chosen.copy()
+    is_first[dependencies.task[is_chosen[dependencies.depends_on]]] = False
+    first = np.flatnonzero(is_first)
+    if not workers <= len(first) <= FEW * workers:
+        return len(first)
+    ordered = _Dependencies.of(recording)
+    return sum(not _follows(ordered, row, is_chosen) for row in first.tolist())
 
 
 def _has_the_work(analysis: Analysis, rows: IntArray, is_final: BoolArray) -> BoolArray:

@@ -306,6 +306,9 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
         return None
     in_all = analysis.waited(Activity.LOCK_WAIT)
     waited = in_all - _seconds_locked_for_threads(analysis)
+    # What waits for a first run does so once.
+    locked = analysis.waits_of_tasks(Activity.LOCK_WAIT)
+    waited -= sum(float(locked[call.rows].sum()) for call in analysis.first_calls)
     if waited <= 0 or waited < WORTH_REPORTING * analysis.in_tasks:
         return None
     gain = simulated(

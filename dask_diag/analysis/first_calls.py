@@ -1,0 +1,131 @@
+"""First runs of functions that took long because they compiled, imported or loaded something."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from dask_diag.analysis.call_tree import lines_of_frames
+from dask_diag.analysis.groups import rows_by
+from dask_diag.analysis.lines import samples_in_files
+from dask_diag.columns import BoolArray, FloatArray, IntArray
+from dask_diag.model.codes import Root
+from dask_diag.model.recording import Recording
+
+SLOWER = 3.0
+"""Least factor by which first runs take longer than the median of later ones."""
+FEWEST_LATER = 3
+"""Least number of later runs."""
+LONG = 0.05
+"""Least seconds of a first run."""
+ELSEWHERE = 0.5
+"""Least share of first runs at lines where later runs hardly are: with more data all lines take
+longer."""
+HARDLY = 0.05
+"""Largest share of later runs at such a line."""
+FEWEST_SAMPLES = 10
+"""Samples of later runs; with fewer only compilers and imports are known to be elsewhere."""
+_COMPILERS = re.compile(
+    r"^<frozen importlib|/importlib/_bootstrap|(?:^|/)"
+    r"(?:numba|llvmlite|jax|jaxlib|triton|torch/_dynamo|torch/_inductor|pythran|cython|pyximport)/",
+    re.IGNORECASE,
+)
+
+
+class FirstCall(NamedTuple):
+    """The first runs of a function in a process: until the first of them ended, others waited.
+
+    Attributes
+    ----------
+    function : str
+    rows : array of int
+        Tasks that started before any of them ended.
+    start, stop : float
+        Seconds: the start of the first one, and the first end.
+    later : float
+        Median seconds of later runs.
+    elsewhere : array of bool
+        Mask of the samples of these tasks at lines where later runs hardly are.
+    """
+
+    function: str
+    rows: IntArray
+    start: float
+    stop: float
+    later: float
+    elsewhere: BoolArray
+
+    @property
+    def lost(self) -> float:
+        """Seconds by which they took longer than later runs."""
+        return self.stop - self.start - self.later
+
+
+def first_calls(recording: Recording) -> list[FirstCall]:
+    """First runs that took several times as long as later ones, and elsewhere."""
+    tasks = recording.tasks
+    pids, has_stopped = tasks.pid, ~np.isnan(tasks.stop)
+    found: list[FirstCall] = []
+    # Only functions with stacks of long tasks can be told.
+    sampled = set(recording.samples.function[~recording.samples.key.eq("")].tolist())
+    for function, rows in rows_by(tasks.function).items():
+        if function not in sampled or len(rows) <= FEWEST_LATER:
+            continue
+        for pid in np.unique(pids.codes[rows]).tolist():
+            is_chosen = has_stopped[rows] & (pids.codes[rows] == pid)
+            found += _first_call(recording, function, rows[is_chosen])
+    return found
+
+
+def _first_call(recording: Recording, function: str, rows: IntArray) -> Iterator[FirstCall]:
+    """The first runs among the runs of a function in a process, if they differ from later ones."""
+    if not len(rows):
+        return
+    starts, stops = recording.tasks.start[rows], recording.tasks.stop[rows]
+    start, stop = float(starts.min()), float(stops.min())
+    is_first = starts < stop
+    later = stops[~is_first] - starts[~is_first]
+    if len(later) < FEWEST_LATER or stop - start < max(SLOWER * np.median(later), LONG):
+        return
+    elsewhere = _elsewhere(recording, function, rows[is_first], (start, stop))
+    if elsewhere is not None:
+        median = float(np.median(later))
+        yield FirstCall(function, rows[is_first], start, stop, median, elsewhere)
+
+
+def _elsewhere(
+    recording: Recording, function: str, rows: IntArray, during: tuple[float, float]
+) -> BoolArray | None:
+    """Select the samples of first runs where later runs hardly are; None if they are few."""
+    samples = recording.samples
+    is_of_function = samples.root.eq(Root.TASKS) & samples.function.eq(function)
+    is_of_function &= samples.node >= 0
+    start, stop = during
+    at_first = is_of_function & (samples.start < stop) & (samples.stop > start)
+    at_first &= samples.key.is_in(recording.tasks.key[rows].tolist())
+    at_later = is_of_function & ~at_first & (samples.start >= stop)
+    elsewhere = at_first & samples_in_files(recording, _COMPILERS.search)
+    if samples.count[at_later].sum() >= FEWEST_SAMPLES:
+        shares = _by_line(recording, at_later)
+        elsewhere |= at_first & (shares < HARDLY * shares.sum())[_line_of_samples(recording)]
+    total = samples.seconds[at_first].sum()
+    if not total or samples.seconds[elsewhere].sum() < ELSEWHERE * total:
+        return None
+    return elsewhere
+
+
+def _line_of_samples(recording: Recording) -> IntArray:
+    """The innermost line of each sample; any line for samples without a stack."""
+    lines = lines_of_frames(recording).codes[recording.call_tree.frame]
+    return np.append(lines, 0)[recording.samples.node].astype(np.int64)
+
+
+def _by_line(recording: Recording, chosen: BoolArray) -> FloatArray:
+    """Seconds of the chosen samples, by innermost line."""
+    lines = lines_of_frames(recording)
+    seconds = recording.samples.seconds[chosen]
+    sums = np.bincount(_line_of_samples(recording)[chosen], seconds, len(lines.values))
+    return sums.astype(np.float64)
