@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dask_diag import DiagnosticError, Profiler, critical_path, summary
 from dask_diag.model.table import NO_ROWS
 
-from .recordings import NAN, Task, run, with_columns, with_tables
+from .recordings import NAN, Task, in_rounds, run, with_columns, with_tables, with_waits
 
 pytestmark = pytest.mark.once
 
@@ -179,3 +179,17 @@ def test_a_million_tasks_in_seconds(retried):
         assert time.perf_counter() - started < 10
 
     retried(measure)
+
+
+def test_threads_are_bound_by_the_cpu_time_that_needs_the_gil():
+    """Two at once, of which one waits for the GIL: they cannot be faster, though no chain is long."""
+    recording = in_rounds(40, 2, 0.5)
+    chain = {"task": [1], "depends_on": [0]}
+    plain = with_tables(with_waits(recording, "sleep"), dependencies=chain)
+    held = with_tables(with_waits(recording, "gil-wait"), dependencies=chain)
+    said = [" ".join(str(summary(each)).split()) for each in (plain, held)]
+    assert "at most 10× faster with unlimited workers" in said[0]
+    assert (
+        "at most 1× faster with unlimited workers (bound by 20.0 s of CPU time that needs"
+        in said[1]
+    )

@@ -13,10 +13,12 @@ from .recordings import (
     assert_found,
     by_code,
     check,
+    in_rounds,
     run,
     with_columns,
     with_stacks,
     with_tables,
+    with_waits,
 )
 
 pytestmark = pytest.mark.once
@@ -362,3 +364,20 @@ def test_without_known_times_no_share_of_them_is_lost(scheduler, with_pool, coll
         pool = {"computation": ["c"], "kind": ["native"], "name": ["openblas"], "threads": [2]}
         recording = with_tables(recording, threads={**pool, "cpu_seconds": [1.0]})
     assert set(by_code(recording)) == {"failed-tasks"}
+
+
+@pytest.mark.parametrize(
+    "error, said",
+    [
+        ("ZeroDivisionError", "ended 1 computation, raised by Dask's scheduler: no task failed"),
+        ("KeyboardInterrupt", None),
+        ("", None),
+    ],
+)
+def test_an_error_of_the_scheduler_is_a_failure_without_a_failed_task(error, said):
+    """And what its tasks waited for is no reason for more threads."""
+    recording = with_waits(in_rounds(40, 2), "sleep")
+    found = by_code(with_columns(recording, "computations", error=[error]))
+    assert said is None or said in found["failed-tasks"].evidence
+    assert ("failed-tasks" in found) == (said is not None)
+    assert ("too-few-threads" in found) == (error == "")

@@ -8,6 +8,7 @@ from dask_diag.analysis.findings.interpreter import gil_bound
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND, POOL_START
 
 from .recordings import (
+    MAIN,
     Task,
     advised,
     by_code,
@@ -16,6 +17,7 @@ from .recordings import (
     run,
     two_at_once,
     with_columns,
+    with_stacks,
     with_tables,
     with_waits,
 )
@@ -262,3 +264,17 @@ def test_a_lock_whose_holder_waits_for_the_gil_is_the_gil():
     assert "lock-bound" not in by_code(in_turns(0.4, 0.1))
     assert "lock-bound" in by_code(in_turns(0.5, 0.0, 0.5, (100, 0)))
     assert "lock-bound" in by_code(in_turns(0.7, 0.1, 0.2))
+
+
+def test_the_line_of_the_program_that_takes_most_time_is_to_be_vectorized():
+    library = ("parse", "/usr/lib/python3/dist-packages/parser.py", 7, 1)
+    stacks = [((0.0, 40.0), "work", [MAIN, library], 70.0, 35.0)]
+    recording = with_stacks(sized(waiting(0.5, 0.0, 0.5)), stacks)
+    advice = by_code(recording)["gil-bound"].advice
+    assert "vectorize main (~/code/main.py:5), 100% of the time in own code" in advice
+
+
+def test_of_a_program_that_processes_do_not_help_it_is_not_known_what_can_be_won():
+    recording = sized(waiting(0.5, 0.0, 0.5), 5e9)
+    assert by_code(recording)["gil-bound"].certainty == "upper_bound"
+    assert by_code(sized(waiting(0.5, 0.0, 0.5)))["gil-bound"].certainty == "estimate"

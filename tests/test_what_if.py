@@ -1,8 +1,10 @@
 """What would be gained: the table, and where it is shown."""
 
+from pathlib import Path
+
 import pytest
 
-from dask_diag import DiagnosticError, Recording, report, save, simulate, what_if
+from dask_diag import DiagnosticError, Recording, load, report, save, simulate, what_if
 from dask_diag.views.report import sections
 from dask_diag.views.what_if import what_if_summary
 
@@ -11,6 +13,9 @@ from .test_cli import diag as run_command
 from .virtual_dask import run_virtually
 
 pytestmark = [pytest.mark.leaves_files, pytest.mark.once]
+
+
+STORIES = Path(__file__).parents[1] / "docs" / "stories"
 
 
 def first(*_):
@@ -153,3 +158,11 @@ def test_a_number_of_workers_is_as_good_as_a_list_of_one():
     for wrong in ("8", ["8"], [0], [float("nan")], None):
         with pytest.raises(DiagnosticError, match=r"^workers: expected "):
             what_if(recording, wrong)
+
+
+def test_less_to_do_takes_no_longer():
+    """In this program tasks run in a better order with their waits than without."""
+    rows = what_if(load(STORIES / "groupby.diag")).to_dicts()
+    kinds = {row["kind"] for row in rows if row["gain"] < 0}
+    assert kinds <= {"workers"}
+    assert {"activity", "function"} <= {row["kind"] for row in rows}

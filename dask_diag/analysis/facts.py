@@ -136,6 +136,13 @@ class Analysis:
     simulator = _fact(Simulator)
     """Predicts the wall time with changes."""
 
+    @cached_property
+    def seconds_with_gil(self) -> float:
+        """CPU seconds of tasks of threads that need the GIL, about; 0 if not known."""
+        if not self.has_waits or not self._may_simulate() or self.schedulers != {"threads"}:
+            return 0.0
+        return float(np.nansum(self.tasks.thread_cpu * self.simulator.gil)) / self.overlap
+
     def seconds_saved(self, **changes: Unpack[Changes]) -> float:
         """Seconds by which the program is shorter with a change, by the simulator.
 

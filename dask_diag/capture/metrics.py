@@ -484,8 +484,9 @@ def stop_hearing_distributed() -> None:
 # Python collects on the thread that happens to allocate, and no other thread runs Python code
 # meanwhile. While nothing is collected, nothing is done.
 
-_SHORTEST = 50e-6
-"""Seconds: collections of few objects are shorter, and to find the task takes a tenth of it."""
+_SHORTEST = 200e-6
+"""CPU seconds: collections of few new objects are shorter, and so many that to find the task of
+each, and to keep that, would cost more than it tells."""
 
 _began: list[tuple[float, float]] = []
 """The clocks as the collection that runs now began; Python runs one at a time."""
@@ -519,10 +520,10 @@ def _notice(phase: str, info: Mapping[str, int]) -> None:
             _began[:] = [(perf_counter(), thread_time())]
         elif _began:
             start, cpu = _began.pop()
-            lasted = perf_counter() - start
-            task = _current_task() if lasted >= _SHORTEST else None
+            lasted, used = perf_counter() - start, thread_time() - cpu
+            task = _current_task() if used >= _SHORTEST else None
             if task is not None and task.start is not None and task.stop is None:
-                _metered_of(task).add_collection(lasted, thread_time() - cpu, info["collected"])
+                _metered_of(task).add_collection(lasted, used, info["collected"])
 
 
 runs_in_collections.add(id(_notice.__code__))

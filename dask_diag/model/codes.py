@@ -151,7 +151,7 @@ TASK_ACTIVITIES = {
     Activity.CPU: "A task's thread had a CPU, outside metered code.",
     Activity.NONCPU: "A task's thread was off the CPU, outside metered code.",
     **WAITS,
-    Activity.GC: "A task's thread collected garbage, in collections of at least 0.05 ms; no other "
+    Activity.GC: "A task's thread collected garbage, in collections of at least 0.2 ms; no other "
     "thread runs Python code meanwhile.",
     Activity.DESERIALIZE: "A worker process deserialized a task's inputs; or a free worker waited "
     "while the scheduler deserialized a result.",

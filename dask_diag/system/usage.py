@@ -177,7 +177,7 @@ class UsageSoFar(NamedTuple):
             now.involuntary - self.involuntary,
             _NAN if isnan(children) else lasted * children,
             _NAN if isnan(others) else lasted * others,
-            now.throttled - self.throttled,
+            _NAN if isnan(now.throttled) else now.throttled - self.throttled,
         )
 
 

@@ -384,10 +384,14 @@ def _critical_path(analysis: Analysis, verbose: bool) -> Iterator[Line]:
         functions = f" ({', '.join(names)}{more})" if verbose else ""
         is_serial = path.cpu_scheduler > path.length
         cause = f" (bound by {seconds(path.cpu_scheduler)} of scheduler CPU)" if is_serial else ""
+        fastest, with_gil = path.max_speedup, analysis.seconds_with_gil
+        if with_gil and wall < fastest * with_gil:
+            fastest = max(wall / with_gil, 1.0)
+            cause = f" (bound by {seconds(with_gil)} of CPU time that needs the GIL)"
         yield (
             "Critical path",
             f"{seconds(path.length)} of {seconds(wall)}{analysis.added_up}{functions}; at most "
-            f"{amount(path.max_speedup)}× faster with unlimited workers{cause}",
+            f"{amount(fastest)}× faster with unlimited workers{cause}",
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import isnan
+from math import isnan, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -24,10 +24,10 @@ from dask_diag.analysis.findings.rule import (
     where_of_tasks,
 )
 from dask_diag.analysis.groups import lookup
-from dask_diag.analysis.lines import cpu_share_of_linear_algebra
+from dask_diag.analysis.lines import cpu_share_of_linear_algebra, own_lines
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
 from dask_diag.analysis.waits import waits as waits_of_functions
-from dask_diag.formatting import counted, seconds, size
+from dask_diag.formatting import counted, percent, seconds, size
 from dask_diag.model.codes import Activity
 
 VARIABLES = {
@@ -136,6 +136,8 @@ _NOT_TASKS = frozenset({"scheduler", "dask_diag"})
 """Kinds of threads that use the GIL and are no part of what tasks do."""
 MORE_PROCESSES = "Client(n_workers=..., threads_per_worker=1)"
 RELEASE = "use code that releases the GIL in these functions, such as NumPy on whole arrays"
+OF_OWN_LINE = 0.3
+"""Least share of the sampled task time in and below a line of the program that is to be changed."""
 
 
 ONE_AT_A_TIME = 1.1
@@ -154,7 +156,7 @@ def locks_are_the_gil(analysis: Analysis) -> bool:
     Then they would take turns without it, too. A holder that sleeps or reads does not compute;
     one that releases the GIL leaves it to others, who do not wait for it.
     """
-    if analysis.on_cluster or not analysis.busy_wall:
+    if analysis.on_cluster or not analysis.in_tasks:
         return False
     table = analysis.waits
     samples = lookup(table["activity"], table["samples"]) if len(table) else {}
@@ -220,9 +222,12 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
             "for CPUs, and a thread that holds the GIL without a CPU blocks all others"
         )
     is_certain = is_recorded and has_cpus
+    # Where only other code helps it is not known how much of it can release the GIL.
+    saved = nan if analysis.on_cluster else _saved_in_processes(analysis, remove)[0]
+    may_win = not saved < WORTH_PROCESSES * analysis.computing
     return Diagnosis(
         severity_of(share, is_certain=is_certain),
-        gain if is_certain else Gain(gain.seconds),
+        gain if is_certain and may_win else Gain(gain.seconds),
         _gil_evidence(analysis, waits),
         advice,
         where_of_tasks(analysis, analysis.waits_of_tasks(Activity.GIL_WAIT)),
@@ -305,28 +310,43 @@ def _non_cpu_of_turns(analysis: Analysis) -> _GilWaits:
     return _GilWaits(waits.waited, 0.0, waits.waited - waits.others)
 
 
-def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
-    """Advice to use worker processes, if predicted to help; else the reason and another remedy."""
-    if analysis.on_cluster:
-        has_one_thread = int(analysis.recording.workers.threads.max(initial=0)) == 1
-        # It takes turns with what its worker sends and receives. And each process needs memory.
-        if has_one_thread or analysis.memory_headroom.times <= 1:
-            return RELEASE
-        return f"{RELEASE}; or run more worker processes with fewer threads each: {MORE_PROCESSES}"
-    simulator = analysis.simulator
-    has_sizes = simulator.result_sizes is not None
+def _release(analysis: Analysis) -> str:
+    """Advice for the code, with the program's own line that takes most of the time."""
+    lines = own_lines(analysis.recording)
+    share = lines[0].seconds / sum(line.seconds for line in lines) if lines else 0.0
+    if share < OF_OWN_LINE:
+        return RELEASE
+    return f"{RELEASE}: vectorize {lines[0]}, {percent(share)} of the time in own code"
+
+
+def _saved_in_processes(analysis: Analysis, remove: dict[str, float]) -> tuple[float, str]:
+    """Seconds that worker processes are predicted to save, NaN if unknown, and the settings."""
     # All start at once, so more than there are CPUs only start later.
     workers = analysis.cpus if analysis.workers > analysis.cpus else None
-    how = "scheduler='processes'" + (f", num_workers={workers}" if workers else "")
     # Where sizes are not known, the best case: there is nothing to move.
     saved = analysis.seconds_saved(
         remove=remove,
         scheduler="processes",
         workers=workers,
-        result_bytes=None if has_sizes else 0.0,
+        result_bytes=None if analysis.simulator.result_sizes is not None else 0.0,
     )
+    return saved, "scheduler='processes'" + (f", num_workers={workers}" if workers else "")
+
+
+def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
+    """Advice to use worker processes, if predicted to help; else the reason and another remedy."""
+    release = _release(analysis)
+    if analysis.on_cluster:
+        has_one_thread = int(analysis.recording.workers.threads.max(initial=0)) == 1
+        # It takes turns with what its worker sends and receives. And each process needs memory.
+        if has_one_thread or analysis.memory_headroom.times <= 1:
+            return release
+        return f"{release}; or run more worker processes with fewer threads each: {MORE_PROCESSES}"
+    saved, how = _saved_in_processes(analysis, remove)
+    simulator = analysis.simulator
+    has_sizes = simulator.result_sizes is not None
     if isnan(saved):
-        return RELEASE
+        return release
     results, data = simulator.bytes_of_results, simulator.bytes_of_graphs
     # A small size beside a large one need not be read.
     moved = [f"{size(results)} of results"] * (results > LEAST_NAMED * data)
@@ -335,20 +355,20 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
     least = WORTH_PROCESSES * analysis.computing
     if saved < least:
         if saved < 0:
-            return f"{RELEASE}; worker processes would take {seconds(-saved)} longer, with {cost}"
-        return f"{RELEASE}; worker processes would save only {seconds(saved)}, net of {cost}"
+            return f"{release}; worker processes would take {seconds(-saved)} longer, with {cost}"
+        return f"{release}; worker processes would save only {seconds(saved)}, net of {cost}"
     most = (saved - least) * BYTES_A_SECOND
     is_data_known = not np.isnan(analysis.computations.graph_bytes).any()
     if has_sizes:
         if_little = f", if the program passes less than {size(most)} of data to its tasks"
         return (
             f"compute with {how}, predicted to save {seconds(saved)}, net of {cost}"
-            f"{if_little * (not is_data_known)}; or {RELEASE}"
+            f"{if_little * (not is_data_known)}; or {release}"
         )
     little = "" if is_data_known else " and the program passes them little data"
     # A result is sent to the scheduler's process, and from there to another.
     return (
-        f"{RELEASE}; or compute with {how} if tasks pass each other less than {size(most / 2)} of "
+        f"{release}; or compute with {how} if tasks pass each other less than {size(most / 2)} of "
         f"results (CacheProfiler(metric=nbytes, unit='bytes') measures it){little}: it could save "
         f"up to {seconds(saved)}"
     )

@@ -361,6 +361,9 @@ def scheduler_bound(analysis: Analysis) -> Diagnosis | None:
     tasks = len(analysis.tasks)
     if tasks < FEWEST_TASKS or not analysis.schedulers & {"threads", "processes"}:
         return None
+    if tasks_too_small(analysis) is not None:
+        # The same seconds, and the same remedy.
+        return None
     # The scheduler was in the profilers' hooks for a part of it.
     without_hooks = 1 - analysis.share_of_task_hooks
     waited = analysis.spent(Activity.OVERHEAD) * without_hooks / analysis.workers

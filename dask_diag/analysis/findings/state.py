@@ -121,7 +121,7 @@ def _broken_pool(analysis: Analysis) -> Diagnosis | None:
     computations, tasks = analysis.computations, analysis.tasks
     broken = computations.filter(computations.error.eq("BrokenProcessPool"))
     if not len(broken):
-        return None
+        return _error_of_scheduler(analysis)
     in_broken = tasks.computation.is_in(broken.computation.tolist())
     unfinished = tasks.outcome.eq(Outcome.UNFINISHED) & in_broken
     where = where_of_tasks(analysis, unfinished) if unfinished.any() else NOWHERE
@@ -142,6 +142,29 @@ def _broken_pool(analysis: Analysis) -> Diagnosis | None:
         ),
         advice,
         where,
+    )
+
+
+def _error_of_scheduler(analysis: Analysis) -> Diagnosis | None:
+    """A computation ended by an error of Dask's scheduler, as for a wrong argument."""
+    errors = [
+        error
+        for error in analysis.computations.error.tolist()
+        if error not in ("", "unknown", "KeyboardInterrupt", "SystemExit")
+    ]
+    # On a cluster an error is that of a task, whose run may not be recorded.
+    if not errors or analysis.on_cluster:
+        return None
+    return Diagnosis(
+        "high",
+        NO_GAIN,
+        evidence(
+            "{error} ended {ended:computation}, raised by Dask's scheduler: no task failed",
+            error=errors[0],
+            ended=len(errors),
+        ),
+        "read the program's traceback; check the arguments of compute, such as chunksize and "
+        "num_workers",
     )
 
 

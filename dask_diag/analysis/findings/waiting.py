@@ -570,10 +570,13 @@ def busy_thread(analysis: Analysis) -> Diagnosis | None:
 
 
 # A lock that is polled shows as a sleep.
-@rule("too-few-threads", unless=("lock-bound", "busy-thread"))
+@rule("too-few-threads", unless=("lock-bound", "busy-thread", "busy-machine"))
 def too_few_threads(analysis: Analysis) -> Diagnosis | None:
     """Tasks slept or waited, but not for locks, while CPUs were idle and other tasks could run."""
     is_mixed = analysis.on_cluster and len(analysis.schedulers) > 1
+    if not analysis.computations.error.eq("").any():
+        # What was not computed is not known.
+        return None
     if not analysis.in_tasks or is_mixed or isinf(analysis.cpus_for_tasks):
         return None
     # A task of a cluster waits for a lock of the cluster, and for tasks that it has submitted, as
