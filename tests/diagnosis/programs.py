@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.diagnosis import (
+    programs_clusters,
     programs_data,
     programs_elsewhere,
     programs_short,
@@ -21,6 +22,7 @@ _ALL = [
         programs_typical,
         programs_short,
         programs_elsewhere,
+        programs_clusters,
     )
     for program in module.PROGRAMS
 ]
