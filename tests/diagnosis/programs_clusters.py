@@ -14,7 +14,7 @@ import dask
 import dask.array as da
 import numpy as np
 
-from tests.diagnosis.program import Program
+from tests.diagnosis.program import Program, nothing
 from tests.diagnosis.work import compute, pause
 
 ON_CLUSTER = {"scheduler": None, "distributed.worker.memory.terminate": False}
@@ -43,7 +43,7 @@ def adapting() -> Iterator[Any]:
 def planted(
     name: str, body: Callable[[Any, bool], Any], code: str = "", true: str = "", **kwargs: Any
 ) -> Program:
-    kwargs.setdefault("prepare", cluster)
+    kwargs = {"prepare": cluster, "settings": ON_CLUSTER, **kwargs}
     remaining = frozenset(kwargs.pop("remaining", "").split())
     return Program(
         name,
@@ -51,7 +51,6 @@ def planted(
         code,
         true=frozenset(true.split()) | NEARBY,
         remaining=remaining | NEARBY,
-        settings=ON_CLUSTER,
         **kwargs,
     )
 
@@ -266,10 +265,18 @@ PROGRAMS = [
     ),
     planted("healthy: numbers given to each task", given_numbers),
     planted(
-        "cluster: each result before the next", one_by_one, "serial-computations", prepare=FOUR
+        "cluster: each result before the next",
+        one_by_one,
+        "serial-computations",
+        prepare=FOUR,
+        remaining="too-few-threads",
     ),
     planted(
-        "cluster: computed in a loop", computed_one_by_one, "serial-computations", prepare=FOUR
+        "cluster: computed in a loop",
+        computed_one_by_one,
+        "serial-computations",
+        prepare=FOUR,
+        remaining="too-few-threads",
     ),
     planted("healthy: computations that need each other", full_rounds),
     planted(
@@ -284,6 +291,8 @@ PROGRAMS = [
         noted_locally,
         "client-bound",
         "chunks-too-large serial-chain",
+        prepare=nothing,
+        settings={"scheduler": "threads", "num_workers": 2},
     ),
     planted("cluster: a large array is brought", brought, "large-results"),
     planted("cluster: large results are gathered", gathered, "large-results"),
