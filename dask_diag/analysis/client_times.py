@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.call_tree import innermost, short_path
-from dask_diag.analysis.intervals import StepFunction
+from dask_diag.analysis.intervals import Intervals, StepFunction
 from dask_diag.analysis.lines import files_of_nodes, imports_and_profilers, late_samples
 from dask_diag.analysis.phases import times_of_phases
 from dask_diag.columns import FloatArray
@@ -18,11 +18,10 @@ from dask_diag.model.recording import Recording
 _CLIENT = "distributed/client.py"
 _WAITS = re.compile(r"(?:^|\.)(?:gather|result|exception|wait|__next__|next_batch|_get_and_raise)$")
 """The functions of a client that wait for results; Python 3.10 has no names of classes."""
-_OF_PROGRAM = (Root.BETWEEN, Root.GRAPH)
 
 
 class ClientTimes(NamedTuple):
-    """Seconds of each row of samples, 0 if it is of something else.
+    """Seconds of each row of samples, 0 if it is of something else; and when these may be lost.
 
     Attributes
     ----------
@@ -34,12 +33,15 @@ class ClientTimes(NamedTuple):
         It made graphs for a cluster and sent them, in calls of a client.
     own : array of float
         It ran code of the program while no computation ran, without imports.
+    between : Intervals
+        Times between and after computations.
     """
 
     waiting: FloatArray
     bringing: FloatArray
     sending: FloatArray
     own: FloatArray
+    between: Intervals
 
 
 def client_times(recording: Recording) -> ClientTimes:
@@ -53,23 +55,18 @@ def client_times(recording: Recording) -> ClientTimes:
     is_call = np.append(in_client >= 0, False)[samples.node]
     waits = is_call & np.append(may_wait, False)[name.codes[calls]] if len(name) else is_call
     imports, profilers = imports_and_profilers(recording)
-    of_program = (samples.node >= 0) & samples.root.is_in((*_OF_PROGRAM, Root.BEFORE))
+    of_program = (samples.node >= 0) & ~samples.root.is_in((Root.TASKS, Root.SCHEDULER))
     seconds = samples.seconds * of_program * ~profilers
-    between = _seconds_between(recording)
+    times = times_of_phases(recording)
+    between = Intervals.join([times["between"], times["after"]])
+    idle = StepFunction.of(between)
+    shared = np.minimum(seconds, idle.integral(samples.stop) - idle.integral(samples.start))
     # Of a cycle of which a part is between, as much of its samples may be.
     is_own = samples.root.eq(Root.BETWEEN) & ~is_call & ~imports & ~late_samples(recording)
     return ClientTimes(
         waiting=seconds * waits,
-        bringing=np.minimum(seconds, between) * waits,
+        bringing=shared * waits,
         sending=seconds * (is_call & ~waits),
-        own=np.minimum(seconds, between) * is_own,
-    )
-
-
-def _seconds_between(recording: Recording) -> FloatArray:
-    """Seconds of the cycle of each sample between or after computations."""
-    times, samples = times_of_phases(recording), recording.samples
-    idle = [StepFunction.of(times[phase]) for phase in ("between", "after")]
-    return np.asarray(
-        sum(some.integral(samples.stop) - some.integral(samples.start) for some in idle)
+        own=shared * is_own,
+        between=between,
     )

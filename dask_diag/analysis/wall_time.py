@@ -54,7 +54,7 @@ def wall_time(
         activities = seconds_by_activity(recording, occupied)
     shares = _shares_while_tasks_run(activities, occupied) if len(recording.tasks) else {}
     seconds, starting = _seconds_of_phases(recording, occupied)
-    without = seconds_without_workers(occupied)
+    without = seconds_without_workers(recording, occupied)
     if without:
         seconds["tasks"] -= without
         starting[Activity.STARTUP] = starting.get(Activity.STARTUP, 0.0) + without
@@ -69,8 +69,11 @@ def wall_time(
     return Table({"part": Categorical.of(parts), "seconds": np.array([*parts.values()])})
 
 
-def seconds_without_workers(occupied: Sequence[Occupancy]) -> float:
+def seconds_without_workers(recording: Recording, occupied: Sequence[Occupancy]) -> float:
     """Seconds in computations of clusters that had no worker, while no other had one."""
+    if recording.workers.address.eq("").all():
+        # Workers are known by their tasks only.
+        return 0.0
     without = Intervals.join([occupancy.without_workers for occupancy in occupied]).union()
     having = Intervals.join([occupancy.when(occupancy.capacity) for occupancy in occupied])
     return without.seconds - having.union().intersection(without).seconds

@@ -811,7 +811,8 @@ class RunCollector:
         spans = self.computations.spans_of(keys, annotations.get("span", {}))
         computation = self.computations.of_client(client, next(iter(spans.values()), ""))
         if computation.recorders:
-            computation.graph_bytes += bytes_of_arguments([self.scheduler.tasks[k] for k in keys])
+            states = map(self.scheduler.tasks.get, keys)
+            computation.graph_bytes += bytes_of_arguments([state for state in states if state])
         for key in keys:
             task = self.tasks.get(key)
             if task is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.diagnosis import (
+    programs_clusters,
     programs_data,
     programs_elsewhere,
     programs_field,
@@ -23,6 +24,7 @@ _ALL = [
         programs_short,
         programs_elsewhere,
         programs_field,
+        programs_clusters,
     )
     for program in module.PROGRAMS
 ]

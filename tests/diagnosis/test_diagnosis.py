@@ -24,9 +24,7 @@ QUICK = (
 Chains and sleeping tasks are in `test_findings`.
 """
 
-OF_CLUSTERS = frozenset(
-    {"memory-pressure", "spilling", "transfer-bound", "unbalanced-workers", "worker-lost"}
-)
+OF_CLUSTERS = frozenset({"spilling", "transfer-bound", "unbalanced-workers", "worker-lost"})
 """Findings on clusters, which other tests start."""
 
 

@@ -211,7 +211,7 @@ def pool_startup(analysis: Analysis) -> Diagnosis | None:
 
 def _no_workers(analysis: Analysis) -> Diagnosis | None:
     """Computations of a cluster waited for its workers to start, as if it adapts to the work."""
-    lost = seconds_without_workers(analysis.occupancies)
+    lost = seconds_without_workers(analysis.recording, analysis.occupancies)
     if lost < WORTH_REPORTING * analysis.computing:
         return None
     times = [occupied.without_workers for occupied in analysis.occupancies]

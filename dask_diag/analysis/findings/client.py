@@ -17,7 +17,6 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import lines_outside_dask
-from dask_diag.analysis.phases import times_of_phases
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.codes import Activity, Outcome
 
@@ -38,19 +37,19 @@ def _at(analysis: Analysis, weights: FloatArray) -> str:
 @rule("large-arguments")
 def large_arguments(analysis: Analysis) -> Diagnosis | None:
     """Tasks of a cluster were given large data: each is sent through client and scheduler."""
-    given = float(np.nansum(analysis.computations.graph_bytes * _is_of_cluster(analysis)))
-    tasks = int(analysis.tasks.attempt.size and (analysis.tasks.attempt <= 1).sum())
+    computations = analysis.computations.filter(~analysis.computations.cluster.eq(""))
+    given = float(np.nansum(computations.graph_bytes))
+    tasks = int((analysis.tasks.attempt <= 1).sum())
     if not tasks or given < max(MUCH_GIVEN, LARGE_ARGUMENT * tasks):
         return None
     recording, sending = analysis.recording, analysis.client_times.sending
     overhead = analysis.wall_of_workers(analysis.spent(Activity.OVERHEAD))
-    sent_before = float(sending[recording.samples.stop <= analysis.computations.start.min()].sum())
+    sent_before = float(sending[recording.samples.stop <= computations.start.min()].sum())
     # Some is sent while workers wait for it.
     lost = min(float(sending.sum()) + overhead, sent_before + analysis.called - analysis.busy_wall)
     wall = sent_before + analysis.called
     if lost < WORTH_REPORTING * wall:
         return None
-    computations = analysis.computations
     return Diagnosis(
         severity_of(lost / wall),
         Gain(lost),
@@ -67,10 +66,6 @@ def large_arguments(analysis: Analysis) -> Diagnosis | None:
         "tasks; or load the data in tasks",
         where_of_intervals(computations.start, computations.stop),
     )
-
-
-def _is_of_cluster(analysis: Analysis) -> FloatArray:
-    return np.asarray(~analysis.computations.cluster.eq(""), float)
 
 
 FEWEST_COMPUTATIONS = 5
@@ -136,7 +131,6 @@ def large_results(analysis: Analysis) -> Diagnosis | None:
         return None
     weights = np.zeros(len(analysis.tasks))
     weights[rows] = np.nan_to_num(analysis.tasks.nbytes[rows])
-    times = times_of_phases(recording)
     return Diagnosis(
         severity_of(lost / wall),
         Gain(lost),
@@ -151,7 +145,7 @@ def large_results(analysis: Analysis) -> Diagnosis | None:
         ),
         "reduce results in tasks, before they are brought: x.mean().compute(), not "
         "x.compute().mean(); or write large results in tasks (to_zarr, to_parquet)",
-        where_of_intervals(*Intervals.join([times["between"], times["after"]])),
+        where_of_intervals(*analysis.client_times.between),
     )
 
 
@@ -177,7 +171,6 @@ def client_bound(analysis: Analysis) -> Diagnosis | None:
     wall = recording.stop - recording.start
     if lost < max(MUCH_OWN * wall, LONG_OWN):
         return None
-    times = times_of_phases(recording)
     return Diagnosis(
         severity_of(lost / wall),
         Gain(lost),
@@ -190,5 +183,5 @@ def client_bound(analysis: Analysis) -> Diagnosis | None:
         ),
         "do this work in tasks, or while tasks run: submit the next tasks before the results of "
         "the last ones are used (on a cluster: distributed.as_completed)",
-        where_of_intervals(*Intervals.join([times["between"], times["after"]])),
+        where_of_intervals(*analysis.client_times.between),
     )
