@@ -32,8 +32,9 @@ check: lint test
 test: $(VENV)/.test
 	sh tests/run.sh $(BIN)/python -n 4 --dist worksteal -m "not truth and not browser and not diagnosis"
 
-# The rules of accessibility are axe-core's, which needs node; without it those tests say so.
-test-browser: $(VENV)/.test $(AXE)
+# The rules of accessibility are axe-core's, which needs node; without it those tests say so. Cells run
+# in a JupyterLab, which no other test needs.
+test-browser: $(VENV)/.browser $(AXE)
 	sh tests/run.sh $(BIN)/python -n 2 --dist loadfile -m "browser and not truth"
 
 # dask's own tests with all profilers registered: none may fail that passes with dask's profilers.

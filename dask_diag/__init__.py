@@ -13,14 +13,12 @@ if TYPE_CHECKING:
     from dask_diag.analysis.activities import activities
     from dask_diag.analysis.built_by import lines
     from dask_diag.analysis.call_tree import Selection, call_tree, hottest_lines
-    from dask_diag.analysis.compare_runs import compare
     from dask_diag.analysis.critical_path import critical_path
     from dask_diag.analysis.findings.rule import Finding, FindingLocation
     from dask_diag.analysis.memory import peak_allocations, task_memory
     from dask_diag.analysis.simulation.simulate import simulate
     from dask_diag.analysis.throughput import throughput
     from dask_diag.analysis.waits import waits
-    from dask_diag.analysis.what_if import what_if
     from dask_diag.capture.log import span
     from dask_diag.capture.metrics import context_meter
     from dask_diag.model.recording import Recording, combine
@@ -34,10 +32,12 @@ if TYPE_CHECKING:
     from dask_diag.storage.read import load
     from dask_diag.storage.write import save
     from dask_diag.tuning.tune import tune
+    from dask_diag.views.compare import compare
     from dask_diag.views.exports.export import export
     from dask_diag.views.report.page import report
     from dask_diag.views.summary import findings, summary
     from dask_diag.views.visualize import visualize
+    from dask_diag.views.what_if import what_if
 
 __all__ = [
     "CacheProfiler",
@@ -93,7 +93,7 @@ _MODULES = {
     "activities": "dask_diag.analysis.activities",
     "call_tree": "dask_diag.analysis.call_tree",
     "combine": "dask_diag.model.recording",
-    "compare": "dask_diag.analysis.compare_runs",
+    "compare": "dask_diag.views.compare",
     "context_meter": "dask_diag.capture.metrics",
     "critical_path": "dask_diag.analysis.critical_path",
     "export": "dask_diag.views.exports.export",
@@ -114,7 +114,7 @@ _MODULES = {
     "tune": "dask_diag.tuning.tune",
     "visualize": "dask_diag.views.visualize",
     "waits": "dask_diag.analysis.waits",
-    "what_if": "dask_diag.analysis.what_if",
+    "what_if": "dask_diag.views.what_if",
 }
 
 

@@ -3,6 +3,7 @@
 import io
 import re
 import threading
+import time
 from dataclasses import replace
 from math import nan
 from pathlib import Path
@@ -17,6 +18,7 @@ from rich.console import Console
 from dask_diag import load, record, save
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.functions import by_function
+from dask_diag.formatting import amount
 from dask_diag.live import background
 from dask_diag.live.background import FindingsSoFar
 from dask_diag.live.model import (
@@ -269,6 +271,24 @@ def test_of_a_program_that_was_killed_no_time_is_left_and_nothing_runs_on():
     assert "running at the end" in picture(model)
     assert "running at the end" in "\n".join(drawn(model))
     assert "running longest" not in picture(model) + "\n".join(drawn(model))
+
+
+def test_a_picture_has_start_end_and_rate_and_a_line_for_each_function():
+    model = busy_model(functions=14, stop=120.0).at(120.0)
+    model.epoch = 3600.0
+    model.computations["c"].planned = {"f13": 28}
+    html = picture(model)
+    # Started at 0 s of the recording's clock; in the last 10 s two functions' tasks ended.
+    ended = sum(1 for n in range(14) for task in range(n + 1) if 110 < 102 + task <= 120)
+    left = model.computations["c"].seconds_left(120.0)
+    clock = time.strftime("%H:%M:%S", time.gmtime(3720 + left))
+    assert f"started 01:00:00, ends about {clock} (UTC), {amount(ended / 10)} tasks/s" in html
+    assert "f13: 14 of 28" in html
+    assert "width: 50.0%" in html
+    assert "f12: 13<" in html
+    assert "and 2 more functions" in html
+    model.state = FollowState.COMPLETE
+    assert "ended 01:02:00 (UTC)" in picture(model)
 
 
 def test_keys_cannot_move_the_cursor():

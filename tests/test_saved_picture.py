@@ -18,12 +18,14 @@ from .recordings import NOTHING, with_tables
 
 SVG = "{http://www.w3.org/2000/svg}"
 MOST = 60_000
+STRIPES = "tasks off the CPU"
 HOSTILE = "</svg><script>alert(1)</script>&\"'\x00\x1b[2J\ud800"
 
 
 def recorded(rows, stop=10.0):
-    """A recording of rows (function, worker, start, stop), from 0 on."""
-    columns = dict(zip(("function", "worker", "start", "stop"), zip(*rows, strict=True)))
+    """A recording of rows (function, worker, start, stop, and CPU seconds if known), from 0 on."""
+    names = ("function", "worker", "start", "stop", "thread_cpu")[: len(rows[0])]
+    columns = dict(zip(names, zip(*rows, strict=True)))
     columns |= {"key": [f"task-{n}" for n in range(len(rows))], "outcome": ["ok"] * len(rows)}
     columns |= {"submitted": np.zeros(len(rows))}
     return with_tables(replace(NOTHING, start=0.0, stop=stop), tasks=columns)
@@ -45,7 +47,7 @@ class Drawn:
         }
         self.texts = [element.text for element in self.root.iter(f"{SVG}text")]
         tags = {element.tag.removeprefix(SVG) for element in self.root.iter()}
-        assert tags <= {"svg", "style", "rect", "text", "path", "g"}
+        assert tags <= {"svg", "style", "rect", "text", "path", "g", "pattern"}
         self.lanes = [e for e in self.root.iter(f"{SVG}rect") if e.get("class") == "lane"]
         (group,) = self.root.iter(f"{SVG}g")
         top, x_unit, y_unit = map(float, re.findall(r"[\d.]+", group.get("transform"))[1:])
@@ -69,7 +71,7 @@ class Drawn:
 
     def name_of(self, color):
         """The text of the legend behind a square of this colour."""
-        return self.legend[color]
+        return STRIPES if color == "url(#off)" else self.legend[color]
 
     def worker_seconds(self):
         """Of each function, the seconds that its coloured area amounts to."""
@@ -99,6 +101,17 @@ def test_the_coloured_area_of_a_function_is_the_seconds_of_its_tasks():
     }
     assert drawn.texts[:2] == ["thread-0", "thread-1"]
     assert {"0 s", "2.00 s", "10.0 s"} <= set(drawn.texts)
+
+
+def test_time_off_the_cpu_is_striped_above_the_time_on_it():
+    rows = [("spin", "thread-0", 0.0, 4.0, 3.0), ("sleep", "thread-1", 5.0, 9.0, 0.0)]
+    picture = picture_of(recorded(rows))
+    drawn = Drawn(picture.html, 10.0)
+    seconds = {"spin 4.00 s": 4.0, "sleep 4.00 s": 4.0, STRIPES: 5.0}
+    assert drawn.worker_seconds() == pytest.approx(seconds, rel=0.02)
+    assert f"Striped: {STRIPES}." in picture.caption
+    # Where the CPU time is not known, nothing is said of it.
+    assert STRIPES not in picture_of(recorded([(*rows[0][:4], np.nan)])).caption
 
 
 def test_of_many_workers_several_share_a_lane_and_the_sentence_says_so():

@@ -30,7 +30,22 @@ SHOWS = {
     "findings": (dask_diag.findings, ("too-few-threads (", "Fix: ")),
     "waits": (dask_diag.waits, (">sleep<", "samples")),
     "activities": (dask_diag.activities, (">thread-cpu<", ">seconds<")),
-    "what_if": (dask_diag.what_if, ("unlimited", "recorded")),
+    "what_if": (
+        dask_diag.what_if,
+        ("unlimited workers", "as recorded", "Wall time measured: ", "Changes do not add up."),
+    ),
+    "what_if, some rows": (
+        lambda run: dask_diag.what_if(run).filter(slice(2)),
+        (">recorded<", "2 rows"),
+    ),
+    "compare": (
+        lambda run: dask_diag.compare(run, run),
+        ("wall time ", ">sleep<", ">before<", "total of tasks"),
+    ),
+    "compare, runs": (
+        lambda run: dask_diag.compare([run], [Recording(0.0, 1.0, 0.0)]),
+        ("1 run before, 1 run after", ">change<", "no verdicts: "),
+    ),
     "critical_path": (dask_diag.critical_path, (">critical path<", "1 row")),
 }
 

@@ -249,9 +249,6 @@ class Comparison(NamedTuple):
     def __repr__(self) -> str:
         return f"<Comparison: {self._walls}, {len(self.functions)} functions>"
 
-    def _repr_html_(self) -> str:
-        return f"<p>Wall time {self._walls}</p>{self.functions._repr_html_()}"
-
     @property
     def _walls(self) -> str:
         return f"{seconds(self.total['wall_before'])} → {seconds(self.total['wall_after'])}"

@@ -8,8 +8,8 @@ is in the spread. Tasks are never taken for a sample here.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import NamedTuple, overload
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from toolz import concat, unique
@@ -18,19 +18,15 @@ from dask_diag.analysis.activities import activities
 from dask_diag.analysis.compare import (
     CPU,
     TIME,
-    Comparison,
     Variation,
-    compare_recordings,
     half_width_of_means,
     verdict_of,
 )
-from dask_diag.analysis.cpu import share_of_others
 from dask_diag.analysis.groups import lookup, table_of, totals_by
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.task_times import seconds_computing
 from dask_diag.columns import FloatArray
-from dask_diag.errors import DiagnosticError
-from dask_diag.model.recording import Recording, Source, Sources, is_source, recordings_of
+from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 
 Measures = dict[str, dict[str, float]]
@@ -80,10 +76,6 @@ class RunComparison(NamedTuple):
     def __repr__(self) -> str:
         before, after = self.runs
         return f"<RunComparison of {before} and {after} runs: {len(self.changes)} changes>"
-
-    def _repr_html_(self) -> str:
-        before, after = self.runs
-        return f"<p>{before} runs before, {after} after</p>{self.changes._repr_html_()}"
 
     def regressions(self, above: float) -> list[str]:
         """Names of quantities that are slower by at least a share.
@@ -146,73 +138,6 @@ class _Change(NamedTuple):
         # NaN is the larger of the two.
         spread = np.maximum(self.spread(risk), self.least)
         return verdict_of(self.change, spread, *words, "too few runs")
-
-
-@overload
-def compare(before: Source, after: Source, *, of: str = TIME) -> Comparison: ...
-@overload
-def compare(before: Iterable[Source], after: Sources, *, of: str = TIME) -> RunComparison: ...
-@overload
-def compare(before: Source, after: Iterable[Source], *, of: str = TIME) -> RunComparison: ...
-def compare(before: Sources, after: Sources, *, of: str = TIME) -> Comparison | RunComparison:
-    """Compare a program before and after a change.
-
-    Pass one recording per side, or a list of recordings per side, one for each run of the program.
-
-    Parameters
-    ----------
-    before, after : Recording, profiler, or list of these
-        With a list on either side, runs are compared with runs. Verdicts then need at least two
-        runs on one side.
-    of : {"time", "cpu"}, default "time"
-        What to compare: times, or only the CPU time of tasks, which other processes change less.
-
-    Returns
-    -------
-    Comparison or RunComparison
-        For two recordings, a `Comparison`: functions, judged by the durations of their tasks. For
-        lists, a `RunComparison`: wall time, phases, functions and activities, by their means over
-        runs. Both have ``regressions(share)``, the names of everything that is slower by more than
-        a share.
-
-    Raises
-    ------
-    DiagnosticError
-        If a side has no recording, two recordings in lists are of the same run, or `of` is unknown.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> from dask_diag import Profiler, compare
-    >>> def measured(chunks):
-    ...     with Profiler() as prof:
-    ...         da.ones(1000, chunks=chunks).sum().compute()
-    ...     return prof.recording
-    >>> comparison = compare(measured(100), measured(500))
-    >>> comparison.total["tasks_before"] > comparison.total["tasks_after"]
-    True
-    >>> compare([measured(100), measured(100)], [measured(500)]).runs
-    (2, 1)
-    """
-    if of not in (TIME, CPU):
-        raise DiagnosticError(f"of: expected {TIME!r} or {CPU!r}, found {of!r}")
-    sides = _recordings("before", before), _recordings("after", after)
-    if is_source(before) and is_source(after):
-        return compare_recordings(sides[0][0], sides[1][0], of)
-    if same_run([*sides[0], *sides[1]]):
-        raise DiagnosticError(
-            "expected one recording for each run, found two of the same run; leave out the copy"
-        )
-    compared = compare_measures(*([measures_of(run, of) for run in side] for side in sides))
-    of_before, of_after = (float(np.mean([share_of_others(run) for run in side])) for side in sides)
-    return compared._replace(others=(of_before, of_after))
-
-
-def _recordings(name: str, source: Sources) -> list[Recording]:
-    try:
-        return recordings_of(source)
-    except DiagnosticError as error:
-        raise DiagnosticError(f"{name}: {error}") from None
 
 
 def same_run(recordings: Sequence[Recording]) -> tuple[int, int] | None:

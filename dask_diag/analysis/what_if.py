@@ -8,12 +8,11 @@ from math import inf
 import numpy as np
 
 from dask_diag.analysis.groups import totals_by
-from dask_diag.analysis.simulation.change import Changes, is_number_of_workers
-from dask_diag.analysis.simulation.simulate import Simulator, is_of_cluster, number_of_workers
+from dask_diag.analysis.simulation.change import Changes
+from dask_diag.analysis.simulation.simulate import Simulator, is_of_cluster
 from dask_diag.columns import Categorical
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import WAITS, Activity
-from dask_diag.model.recording import Sources
 from dask_diag.model.table import Table
 
 TIMES_AS_MANY = (2, 4, inf)
@@ -28,70 +27,6 @@ REMOVED = (
 )
 WORTH_TRYING = 0.01
 """Least share of the wall time that removing an activity, or half a function, takes off workers."""
-
-
-def what_if(
-    source: Sources,
-    workers: float | Iterable[float] = (),
-    *,
-    threads: float | Iterable[float] = (),
-) -> Table:
-    """Predict the wall time for changes that are worth considering.
-
-    Parameters
-    ----------
-    source : Recording, profiler, or list of these
-        Measurements with tasks. Several are combined.
-    workers : int, or iterable of int, optional
-        Numbers of workers of a local scheduler to try, in addition to two times and four times the
-        recorded number, and unlimited. Default: none.
-    threads : int, or iterable of int, optional
-        The same for a cluster: numbers of threads of all workers together. Default: none.
-
-    Returns
-    -------
-    Table
-        A row per change:
-
-        * ``kind``: ``recorded`` (no change), ``workers`` (on a cluster ``threads``), ``chunks``
-          (larger chunks, merging several tasks into one), ``function`` (twice as fast) or
-          ``activity`` (takes no time).
-        * ``name``: the number of workers or of merged tasks, the function, or the activity.
-        * ``seconds``: predicted wall time; ``gain``: seconds saved, compared with the prediction
-          without a change; ``speedup``: their ratio.
-
-    Raises
-    ------
-    DiagnosticError
-        If a number of workers or threads is not a positive integer or ``math.inf``.
-
-    See Also
-    --------
-    simulate : Predict one change of your own.
-
-    Notes
-    -----
-    Only more workers may have a negative gain, such as of processes that have to start. Gains do
-    not add up: two changes that each save 1 s may together save less than 2 s.
-
-    Examples
-    --------
-    >>> import dask.array as da
-    >>> from dask_diag import Profiler, what_if
-    >>> with Profiler() as prof:
-    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
-    >>> what_if(prof).columns
-    ('kind', 'name', 'seconds', 'gain', 'speedup')
-    """
-    simulator = Simulator(source)
-    given = number_of_workers(simulator.recording, workers, threads)
-    numbers: list[float] = [*given] if isinstance(given, Iterable) else [given]
-    # Before they are sorted, which not all values can be.
-    wrong = [number for number in numbers if not is_number_of_workers(number)]
-    if wrong:
-        name = "threads" if is_of_cluster(simulator.recording) else "workers"
-        raise DiagnosticError(f"{name}: expected positive integers, or inf, found {wrong[0]!r}")
-    return predictions(simulator, numbers)
 
 
 def predictions(simulator: Simulator, workers: Iterable[float] = ()) -> Table:

@@ -169,8 +169,8 @@ def _of_runs(
     sides: Sides, recordings: list[Recording], of: str
 ) -> tuple[RunComparison, Summary, Callable[[], str]]:
     """Comparison of several runs on a side, its summary, and a function that makes its page."""
-    from dask_diag.analysis.compare_runs import compare as compare_runs
     from dask_diag.analysis.compare_runs import same_run
+    from dask_diag.views.compare import compare as compare_runs
     from dask_diag.views.compare import run_comparison_summary, run_comparison_title
 
     copies = same_run(recordings)

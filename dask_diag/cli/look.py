@@ -178,8 +178,8 @@ def _number_or_label(text: str | None) -> float | str | None:
 )
 def what_if(file: str, workers: tuple[int, ...], threads: tuple[int, ...]) -> None:
     """Predict the wall time with more workers, larger chunks, faster functions, or no waits."""
-    from dask_diag.analysis.what_if import what_if as predict
     from dask_diag.storage.read import load
+    from dask_diag.views.what_if import what_if as predict
     from dask_diag.views.what_if import what_if_summary
 
     recording = load(file)

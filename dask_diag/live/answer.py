@@ -76,7 +76,7 @@ def answer(model: LiveModel, findings: FindingsSoFar, revision: int) -> dict[str
     revision : int
         Number that the page returns when it asks for news.
     """
-    functions = [tuple(row[:-1]) for row in function_rows(model)]
+    functions = [tuple(row[:-2]) for row in function_rows(model)]
     word, state = state_parts(model)
     # Notices about the profilers change no number.
     notices = [text for text in model.notices if not text.startswith(PROFILING)]

@@ -239,7 +239,7 @@ class LiveModel:
         The name of the file.
     state, problem, quiet
         As in the last `Update`.
-    start, stop : float
+    start, stop, epoch : float
         As in a `Recording`; `stop` is the time of the last write.
     revision, generation : int
         Numbers of changes, and of recordings that replaced each other.
@@ -266,7 +266,7 @@ class LiveModel:
         self._forget()
 
     def _forget(self) -> None:
-        self.start = self.stop = 0.0
+        self.start = self.stop = self.epoch = 0.0
         self.notices: tuple[str, ...] = ()
         self.tasks = GrowingTable(start="f8", stop="f8", share="f8", function="i4", worker="i4")
         self.function_codes, self.worker_codes = LabelCodes(), LabelCodes()
@@ -331,6 +331,7 @@ class LiveModel:
         self._take_lines(chunk)
         values = chunk.values
         self.start, self.stop = float(values["start"]), float(values["stop"])
+        self.epoch = float(values["epoch"])
         self.notices = tuple(map(str, values.get("notices", ())))
         self._add_tasks(_rows(chunk, "tasks"))
         for row in _rows(chunk, "planned").to_dicts():

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from html import escape
+from itertools import islice
 
+import numpy as np
+
+from dask_diag.formatting import amount, count
 from dask_diag.live.answer import FOLLOWED, MOST_LANES, tasks_in_view
 from dask_diag.live.model import LiveModel
 from dask_diag.live.texts import (
     duration,
+    function_rows,
     preparation_line,
     progress_lines,
     running_title,
     state_line,
 )
+from dask_diag.views.cell import swatch
 from dask_diag.views.escaping import shown
 from dask_diag.views.saved_picture import picture_of_lanes
 
 _WIDTH = 760
 _MOST_BYTES = 12_000
 _MOST_NAMES, _NAME = 12, 40
+_OF_LATE = 10.0
+"""Seconds that the rate is a mean of."""
 
 
 def picture(model: LiveModel) -> str:
@@ -33,18 +42,60 @@ def _parts(model: LiveModel) -> Iterator[str]:
     yield f"<b>{'<br>'.join(lines)}</b>" if lines else ""
     yield escape(state_line(model))
     yield escape(preparation_line(model))
+    yield _times(model)
     if model.share is not None:
-        yield (
-            '<div style="height: 7px; border: 1px solid #8888; border-radius: 4px; '
-            f'overflow: hidden"><div style="height: 100%; width: {100 * model.share:.1f}%; '
-            'background: #3a8a46"></div></div>'
-        )
+        yield _bar(model.share, "#3a8a46", 7)
     if model.has_rows:
+        yield from _functions(model)
         yield from _stream(model)
     if model.running:
         task = model.running[0]
         took = duration(model.now - task.start)
         yield escape(f"{running_title(model)}: {shown(task.key, 80)} for {took}")
+
+
+def _times(model: LiveModel) -> str:
+    """Start and end by the clock, and tasks per second."""
+    if not model.has_rows:
+        return ""
+    left = [progress.seconds_left(model.now) for progress in model.computations.values()]
+    known = [value for value in left if value is not None] if model.is_growing else []
+    end = f", ends about {_clock(model, model.now + max(known))}" if known else ""
+    if not model.is_growing:
+        end = f", ended {_clock(model, model.stop)}"
+    return f"started {_clock(model, model.start)}{end} (UTC){_rate(model)}"
+
+
+def _clock(model: LiveModel, time: float) -> str:
+    return datetime.fromtimestamp(model.epoch + time, timezone.utc).strftime("%H:%M:%S")
+
+
+def _rate(model: LiveModel) -> str:
+    """Tasks that ended per second: of late, or of the whole recording that is complete."""
+    start = max(model.start, model.now - _OF_LATE) if model.is_growing else model.start
+    tasks = model.tasks_between(start, model.now)
+    ended = np.count_nonzero(~np.isnan(tasks["share"]) & (tasks["stop"] > start))
+    passed = model.now - start
+    return f", {amount(ended / passed)} tasks/s" if passed > 0 and ended else ""
+
+
+def _bar(share: float, color: str, height: int) -> str:
+    return (
+        f'<div style="height: {height}px; border: 1px solid #8888; border-radius: 4px; '
+        f'overflow: hidden"><div style="height: 100%; width: {100 * share:.1f}%; '
+        f'background-color: {color}"></div></div>'
+    )
+
+
+def _functions(model: LiveModel) -> Iterator[str]:
+    """A line for each function: tasks that are done, and of how many."""
+    rows = list(function_rows(model))
+    for row in islice(rows, _MOST_NAMES):
+        done = f"{row.done} of {row.planned}" if row.planned else row.done
+        name = f"{swatch(f'background-color: {row.color}')}{escape(row.name[:_NAME])}"
+        yield f"{name}: {done}{_bar(row.share, row.color, 4) if row.planned else ''}"
+    if len(rows) > _MOST_NAMES:
+        yield f"and {count(len(rows) - _MOST_NAMES)} more functions"
 
 
 def _stream(model: LiveModel) -> Iterator[str]:
@@ -54,11 +105,18 @@ def _stream(model: LiveModel) -> Iterator[str]:
     tasks, workers, functions = tasks_in_view(model, start, stop)
     if not len(tasks):
         return
-    legend = [(color, name[:_NAME]) for name, color in functions[:_MOST_NAMES]]
     lanes = [shown(worker) for worker in workers[:MOST_LANES]]
     colors = [color for _, color in functions]
     length = stop - start
     text = f"Tasks of {len(lanes)} workers, {duration(length)}"
-    yield picture_of_lanes(tasks, lanes, colors, legend, length, text=text, most_bytes=_MOST_BYTES)[
-        0
-    ]
+    html, caption = picture_of_lanes(
+        tasks,
+        lanes,
+        colors,
+        (),
+        length,
+        text=text,
+        origin=start - model.start,
+        most_bytes=_MOST_BYTES,
+    )
+    yield f"{html}<div>{caption}</div>"

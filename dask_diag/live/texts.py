@@ -129,7 +129,7 @@ def running_title(model: LiveModel) -> str:
 
 
 class FunctionTexts(NamedTuple):
-    """Texts about a function, and its seconds as a number."""
+    """Texts about a function; its seconds, and the finished share of its planned tasks."""
 
     name: str
     color: str
@@ -138,6 +138,7 @@ class FunctionTexts(NamedTuple):
     time: str
     cpu: str
     seconds: float
+    share: float
 
 
 def function_rows(model: LiveModel) -> Iterator[FunctionTexts]:
@@ -153,6 +154,7 @@ def function_rows(model: LiveModel) -> Iterator[FunctionTexts]:
             seconds(sums.seconds) if sums else "",
             percent(sums.cpu / sums.seconds) if sums and sums.seconds else "",
             sums.seconds if sums else 0.0,
+            min(1.0, sums.tasks / planned[name]) if sums and planned.get(name) else 0.0,
         )
 
 

@@ -1,16 +1,35 @@
-"""Comparisons as tables for a terminal: of two recordings, and of several runs on a side."""
+"""``compare``, and comparisons as tables for a terminal or a notebook: of recordings, of runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import isnan, nan
+from typing import overload
 
+import numpy as np
 from toolz import groupby
 
-from dask_diag.analysis.compare import CONFIDENCE, CPU, MIN_TASKS, Comparison
-from dask_diag.analysis.compare_runs import COMPUTING, WALL, RunComparison
+from dask_diag.analysis.compare import (
+    CONFIDENCE,
+    CPU,
+    MIN_TASKS,
+    TIME,
+    Comparison,
+    compare_recordings,
+)
+from dask_diag.analysis.compare_runs import (
+    COMPUTING,
+    WALL,
+    RunComparison,
+    compare_measures,
+    measures_of,
+    same_run,
+)
+from dask_diag.analysis.cpu import share_of_others
+from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import amount, count, counted, percent, quantity, seconds, size
+from dask_diag.model.recording import Recording, Source, Sources, is_source, recordings_of
 from dask_diag.views.built_by import name_of_line
 from dask_diag.views.cell import make_summary, table_summary
 from dask_diag.views.escaping import shown
@@ -24,6 +43,83 @@ HEADINGS = ("function", "tasks", "before", "after", "change", "CPU %", "")
 
 _MUCH = 0.1
 """Least share of the CPUs used by other processes that a reader must know of first."""
+
+
+class _Comparison(Comparison):
+    def _repr_html_(self) -> str:
+        return comparison_summary(self, "before", "after")._repr_html_()
+
+
+class _RunComparison(RunComparison):
+    def _repr_html_(self) -> str:
+        return run_comparison_summary(self)._repr_html_()
+
+
+@overload
+def compare(before: Source, after: Source, *, of: str = TIME) -> Comparison: ...
+@overload
+def compare(before: Iterable[Source], after: Sources, *, of: str = TIME) -> RunComparison: ...
+@overload
+def compare(before: Source, after: Iterable[Source], *, of: str = TIME) -> RunComparison: ...
+def compare(before: Sources, after: Sources, *, of: str = TIME) -> Comparison | RunComparison:
+    """Compare a program before and after a change.
+
+    Pass one recording per side, or a list of recordings per side, one for each run of the program.
+
+    Parameters
+    ----------
+    before, after : Recording, profiler, or list of these
+        With a list on either side, runs are compared with runs. Verdicts then need at least two
+        runs on one side.
+    of : {"time", "cpu"}, default "time"
+        What to compare: times, or only the CPU time of tasks, which other processes change less.
+
+    Returns
+    -------
+    Comparison or RunComparison
+        For two recordings, a `Comparison`: functions, judged by the durations of their tasks. For
+        lists, a `RunComparison`: wall time, phases, functions and activities, by their means over
+        runs. Both have ``regressions(share)``, the names of everything that is slower by more than
+        a share, and show in a notebook what ``dask-diag compare`` prints.
+
+    Raises
+    ------
+    DiagnosticError
+        If a side has no recording, two recordings in lists are of the same run, or `of` is unknown.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, compare
+    >>> def measured(chunks):
+    ...     with Profiler() as prof:
+    ...         da.ones(1000, chunks=chunks).sum().compute()
+    ...     return prof.recording
+    >>> comparison = compare(measured(100), measured(500))
+    >>> comparison.total["tasks_before"] > comparison.total["tasks_after"]
+    True
+    >>> compare([measured(100), measured(100)], [measured(500)]).runs
+    (2, 1)
+    """
+    if of not in (TIME, CPU):
+        raise DiagnosticError(f"of: expected {TIME!r} or {CPU!r}, found {of!r}")
+    sides = _recordings("before", before), _recordings("after", after)
+    if is_source(before) and is_source(after):
+        return _Comparison(*compare_recordings(sides[0][0], sides[1][0], of))
+    if same_run([*sides[0], *sides[1]]):
+        raise DiagnosticError(
+            "expected one recording for each run, found two of the same run; leave out the copy"
+        )
+    compared = compare_measures(*([measures_of(run, of) for run in side] for side in sides))
+    of_before, of_after = (float(np.mean([share_of_others(run) for run in side])) for side in sides)
+    return _RunComparison(*compared._replace(others=(of_before, of_after)))
+
+
+def _recordings(name: str, source: Sources) -> list[Recording]:
+    try:
+        return recordings_of(source)
+    except DiagnosticError as error:
+        raise DiagnosticError(f"{name}: {error}") from None
 
 
 def comparison_summary(comparison: Comparison, before: str, after: str) -> Summary:

@@ -17,7 +17,7 @@ from dask_diag.formatting import counted, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.cell import image_tag, in_a_row, swatch
-from dask_diag.views.colors import OTHER, FunctionColors
+from dask_diag.views.colors import OTHER, STRIPED, FunctionColors
 from dask_diag.views.escaping import shown
 from dask_diag.views.lanes import TasksInLanes, end_of_name, tasks_in_lanes
 
@@ -57,7 +57,7 @@ class SavedPicture(NamedTuple):
 
 
 class _Lanes(NamedTuple):
-    """Steps below and on top of each lane, function and bin.
+    """Steps below and on top of each lane, function and bin, on the CPU and above that off it.
 
     `together` is the number of workers in a lane, `is_shared` whether a worker ran several tasks
     at once.
@@ -84,8 +84,8 @@ def saved_picture(
     """Draw when workers ran tasks of each function; None if no task is known to have started.
 
     A lane is a worker, or several of many workers. In each interval of time the coloured height is
-    the share in which tasks ran. The SVG has at most `MOST_BYTES`, however many tasks there are:
-    if much is different, intervals are longer.
+    the share in which tasks ran, striped where they were off the CPU. The SVG has at most
+    `MOST_BYTES`, however many tasks there are: if much is different, intervals are longer.
     """
     tasks = tasks_in_lanes(recording, recording.start)
     if not len(tasks.table):
@@ -118,10 +118,11 @@ def picture_of_lanes(
     tasks: Table,
     workers: Sequence[str],
     colors: Sequence[str],
-    legend: Iterable[tuple[str, str]],
+    legend: Sequence[tuple[str, str]],
     duration: float,
     *,
     text: str,
+    origin: float = 0.0,
     most_bytes: int = MOST_BYTES,
 ) -> tuple[str, str]:
     """HTML of a picture with a legend, whose SVG has at most so many bytes, and its caption.
@@ -130,19 +131,21 @@ def picture_of_lanes(
     ----------
     tasks : Table
         ``lane`` is one of the workers, ``function`` one of the colours; ``start`` and ``stop`` are
-        seconds, from 0 to the duration.
+        seconds, from 0 to the duration; ``cpu`` are seconds, or NaN, which counts as all.
     workers, colors : sequence of str
-    legend : iterable of (str, str)
+    legend : sequence of (str, str)
         Colours and their names.
     duration : float
     text : str
         Text in place of the image.
+    origin : float, optional
+        The time that the axis names at its start.
     most_bytes : int, optional
     """
     bins = _BINS
     while True:
         lanes = _lanes(tasks, workers, len(colors), duration, bins)
-        svg = "".join(_drawn(lanes, colors, duration))
+        svg = "".join(_drawn(lanes, colors, duration, origin))
         too_large = len(svg.encode()) / most_bytes
         if too_large <= 1 or bins == 1:
             names = in_a_row(
@@ -166,6 +169,8 @@ def _caption(lanes: _Lanes) -> str:
         f"The picture has a lane for {workers}: colour says which function ran, height for what "
         "share of the time."
     )
+    if np.diff(lanes.levels, axis=1)[:, 1::2].any():
+        caption += f" Striped: {STRIPED.name}."
     return f"{caption} Tasks that a worker ran at once share it." if lanes.is_shared else caption
 
 
@@ -184,15 +189,22 @@ def _legend(totals: Mapping[str, float], color_of: Mapping[str, str]) -> list[tu
 def _lanes(tasks: Table, workers: Sequence[str], layers: int, duration: float, bins: int) -> _Lanes:
     together = ceil(len(workers) / _MOST_LANES)
     members = [workers[n : n + together] for n in range(0, len(workers), together)]
-    areas = sums_of_rectangles(
-        Intervals(tasks["start"], tasks["stop"]),
-        np.ones(len(tasks)),
-        tasks["lane"] // together * layers + tasks["function"],
-        count=len(members) * layers,
-        edges=np.linspace(0.0, duration, bins + 1),
-    ).reshape(len(members), layers, bins)
+    lasted = tasks["stop"] - tasks["start"]
+    cpu = np.divide(tasks["cpu"], lasted, out=np.ones(len(tasks)), where=lasted > 0)
+    cpu = np.nan_to_num(cpu, nan=1.0).clip(0.0, 1.0)
+    areas = [
+        sums_of_rectangles(
+            Intervals(tasks["start"], tasks["stop"]),
+            heights,
+            tasks["lane"] // together * layers + tasks["function"],
+            count=len(members) * layers,
+            edges=np.linspace(0.0, duration, bins + 1),
+        ).reshape(len(members), layers, bins)
+        for heights in (cpu, 1.0 - cpu)
+    ]
     capacity = np.array([len(names) for names in members]) * duration / bins
-    shares = areas / capacity[:, np.newaxis, np.newaxis]
+    both = np.stack(areas, axis=2).reshape(len(members), 2 * layers, bins)
+    shares = both / capacity[:, np.newaxis, np.newaxis]
     # A worker that ran several tasks at once has one height for all.
     most = shares.sum(axis=1).max(axis=1).clip(min=1.0)
     tops = np.cumsum(shares / most[:, np.newaxis, np.newaxis], axis=1)
@@ -208,7 +220,7 @@ def _label(workers: Sequence[str]) -> str:
     return end_of_name(workers[0], _LABEL)
 
 
-def _drawn(lanes: _Lanes, colors: Sequence[str], duration: float) -> Iterator[str]:
+def _drawn(lanes: _Lanes, colors: Sequence[str], duration: float, origin: float) -> Iterator[str]:
     count, _, bins = lanes.levels.shape
     bottom = _TOP + count * lanes.pitch
     inside = _WIDTH - _LEFT - _RIGHT
@@ -221,27 +233,35 @@ def _drawn(lanes: _Lanes, colors: Sequence[str], duration: float) -> Iterator[st
         top, full = _TOP + lane * lanes.pitch, lanes.pitch - _GAP
         yield f'<rect class="lane" x="{_LEFT}" y="{top}" width="{inside}" height="{full}"/>'
         yield _text(_LEFT - 6, top + full / 2 + 4, name, "end")
-    yield from _axis(duration, bottom, inside)
+    yield from _axis(origin, duration, bottom, inside)
+    x_unit = round(inside / bins, 6)
+    yield (
+        '<pattern id="off" width="4" height="4" patternUnits="userSpaceOnUse" '
+        f'patternTransform="scale({round(1 / x_unit, 4)} {1 / _STEP}) rotate(-45)">'
+        f'<rect width="4" height="1.5" fill="{STRIPED.color}"/></pattern>'
+    )
     # In units of bins and steps numbers are short.
     yield (
         f'<g shape-rendering="crispEdges" transform="translate({_LEFT} {_TOP}) '
-        f'scale({round(inside / bins, 6)} {_STEP})">'
+        f'scale({x_unit} {_STEP})">'
     )
     for layer, color in enumerate(colors):
-        path = "".join(_rectangles(lanes.levels[:, layer : layer + 2], lanes.pitch))
-        if path:
-            yield f'<path fill="{color}" d="{path}"/>'
+        below, middle, above = np.moveaxis(lanes.levels[:, 2 * layer : 2 * layer + 3], 1, 0)
+        for fill, low in ((color, below), ("url(#off)", middle)):
+            path = "".join(_rectangles(low, above, lanes.pitch))
+            if path:
+                yield f'<path fill="{fill}" d="{path}"/>'
     yield "</g></svg>"
 
 
-def _rectangles(levels: IntArray, pitch: int) -> Iterator[str]:
-    """Rectangles of a function, from the lower to the upper of two levels of each lane.
+def _rectangles(lows: IntArray, highs: IntArray, pitch: int) -> Iterator[str]:
+    """Rectangles of a function, from lower to upper levels of each lane.
 
     Each rectangle but the first starts from the left and lower corner of the rectangle before:
     large coordinates would take more digits.
     """
     x = y = 0
-    for lane, (below, above) in enumerate(levels):
+    for lane, (below, above) in enumerate(zip(lows, highs, strict=True)):
         base, left = int((lane * pitch + pitch - _GAP) / _STEP), 0
         for (low, high), run in groupby(zip(below.tolist(), above.tolist(), strict=True)):
             width = len(list(run))
@@ -251,11 +271,12 @@ def _rectangles(levels: IntArray, pitch: int) -> Iterator[str]:
             left += width
 
 
-def _axis(duration: float, bottom: int, inside: int) -> Iterator[str]:
+def _axis(origin: float, duration: float, bottom: int, inside: int) -> Iterator[str]:
     step = 10.0 ** floor(log10(duration / 2))
     step = next(factor * step for factor in (1, 2, 5, 10) if duration <= 6 * factor * step)
-    for number in range(floor(duration / step * (1 + 1e-9)) + 1):
-        x = _LEFT + inside * number * step / duration
+    last = floor((origin + duration) / step * (1 + 1e-9))
+    for number in range(ceil(origin / step), last + 1):
+        x = _LEFT + inside * (number * step - origin) / duration
         yield f'<path class="tick" d="M{round(x, 1)} {_TOP}V{bottom + 2}"/>'
         yield _text(x, bottom + 13, seconds(number * step), "middle")
 

@@ -1,14 +1,17 @@
-"""Predictions of the simulator as a table: for a terminal, a notebook, or a report."""
+"""``what_if``, and its predictions as a table: for a terminal, a notebook, or a report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dask_diag.analysis.memory import memory_headroom
-from dask_diag.analysis.simulation.simulate import is_of_cluster
+from dask_diag.analysis.simulation.change import is_number_of_workers
+from dask_diag.analysis.simulation.simulate import Simulator, is_of_cluster, number_of_workers
+from dask_diag.analysis.what_if import predictions
+from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import amount, percent, seconds
 from dask_diag.model.codes import Activity
-from dask_diag.model.recording import Recording
+from dask_diag.model.recording import Recording, Sources
 from dask_diag.model.table import Table
 from dask_diag.views.cell import table_summary
 from dask_diag.views.escaping import shown
@@ -30,6 +33,86 @@ _NOTE_WITHOUT_CHUNKS = (
     "Larger chunks are not predicted: twice as large, they would leave a worker without a task "
     "(or the recording's dependencies are damaged)."
 )
+
+
+class Predictions(Table):
+    """The table of `what_if`, which a notebook shows as the command line does."""
+
+    recording: Recording | None = None
+
+    def _repr_html_(self) -> str:
+        # Of a part of the rows it is not known what they are compared with.
+        if self.recording is None:
+            return super()._repr_html_()
+        return what_if_summary(self, self.recording)._repr_html_()
+
+
+def what_if(
+    source: Sources,
+    workers: float | Iterable[float] = (),
+    *,
+    threads: float | Iterable[float] = (),
+) -> Predictions:
+    """Predict the wall time for changes that are worth considering.
+
+    Parameters
+    ----------
+    source : Recording, profiler, or list of these
+        Measurements with tasks. Several are combined.
+    workers : int, or iterable of int, optional
+        Numbers of workers of a local scheduler to try, in addition to two times and four times the
+        recorded number, and unlimited. Default: none.
+    threads : int, or iterable of int, optional
+        The same for a cluster: numbers of threads of all workers together. Default: none.
+
+    Returns
+    -------
+    Table
+        A row per change, shown in a notebook in words. Columns:
+
+        * ``kind``: ``recorded`` (no change), ``workers`` (on a cluster ``threads``), ``chunks``
+          (larger chunks, merging several tasks into one), ``function`` (twice as fast) or
+          ``activity`` (takes no time).
+        * ``name``: the number of workers or of merged tasks, the function, or the activity.
+        * ``seconds``: predicted wall time; ``gain``: seconds saved, compared with the prediction
+          without a change; ``speedup``: their ratio.
+
+    Raises
+    ------
+    DiagnosticError
+        If a number of workers or threads is not a positive integer or ``math.inf``.
+
+    See Also
+    --------
+    simulate : Predict one change of your own.
+
+    Notes
+    -----
+    Only more workers may have a negative gain, such as of processes that have to start. Gains do
+    not add up: two changes that each save 1 s may together save less than 2 s.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from dask_diag import Profiler, what_if
+    >>> with Profiler() as prof:
+    ...     total = da.ones((500, 500), chunks=(250, 250)).sum().compute()
+    >>> what_if(prof).columns
+    ('kind', 'name', 'seconds', 'gain', 'speedup')
+    """
+    simulator = Simulator(source)
+    given = number_of_workers(simulator.recording, workers, threads)
+    numbers: list[float] = [*given] if isinstance(given, Iterable) else [given]
+    # Before they are sorted, which not all values can be.
+    wrong = [number for number in numbers if not is_number_of_workers(number)]
+    if wrong:
+        name = "threads" if is_of_cluster(simulator.recording) else "workers"
+        raise DiagnosticError(f"{name}: expected positive integers, or inf, found {wrong[0]!r}")
+    table = predictions(simulator, numbers)
+    columns = {name: table[name] for name in table.columns}
+    made = Predictions(columns).in_units(seconds="s", gain="s")
+    made.recording = simulator.recording
+    return made
 
 
 def notes(recording: Recording, table: Table) -> list[str]:
