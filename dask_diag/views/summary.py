@@ -92,7 +92,8 @@ def _cost(analysis: Analysis, verbose: bool) -> str:
         parts = f" (about {' and '.join(costs)}, and what these slow down)" if verbose else ""
         texts.append(f"at most {seconds(most)} of CPU, {share} of the wall time{parts}")
     if unknown:
-        texts.append(f"not known: {' and '.join(unknown)}")
+        measured = "measured on clusters" if analysis.on_cluster else "known"
+        texts.append(f"not {measured}: {' and '.join(unknown)}")
     return "; ".join(texts)
 
 
@@ -274,8 +275,10 @@ def outcome(analysis: Analysis) -> str:
     time = f"{time}{counted(number, 'computation')}{_not_ended(recording, number)}"
     if not len(tasks):
         return time
-    used = _workers_used(tasks)
+    threads, used = _lanes_used(tasks)
     workers = f" on {counted(used, 'worker')}" if used else ""
+    if threads > used:
+        workers = f"{workers} with {counted(threads, 'thread')}"
     return f"{time}: {counted(len(tasks), 'task')}{workers}, {_outcome(recording)}"
 
 
@@ -306,10 +309,12 @@ def _outcome(recording: Recording) -> str:
     return ", ".join([*at_least, *others]) or "all done"
 
 
-def _workers_used(tasks: Tasks) -> int:
-    """Number of known workers that started a task."""
+def _lanes_used(tasks: Tasks) -> tuple[int, int]:
+    """Number of known threads that started a task, and of their workers."""
     is_known = ~np.isnan(tasks.start) & ~tasks.worker.eq(UNKNOWN_WORKER)
-    return len(np.unique(tasks.worker.codes[is_known]))
+    lanes = [str(tasks.worker.values[code]) for code in np.unique(tasks.worker.codes[is_known])]
+    # A lane of a cluster is named by a worker and its thread.
+    return len(lanes), len({lane.rpartition("/")[0] or lane for lane in lanes})
 
 
 def function_rows(analysis: Analysis, verbose: bool) -> Iterator[tuple[str, ...]]:
