@@ -162,8 +162,8 @@ def roastcoffea(report: Mapping[str, float], elapsed: float, cores: float) -> di
     """The numbers of roastcoffea's tables, as its reference of metrics defines them."""
     events, cpu = report["entries"], report["processtime"]
     return {
-        "Event Rate (Wall Clock)": events / elapsed,
-        "Event Rate (Aggregated)": events / cpu,
+        "Event Rate (Elapsed Time)": events / elapsed,
+        "Event Rate (Total CPU)": events / cpu,
         "Event Rate (Core-Averaged)": events / (elapsed * cores),
         "Core Efficiency": cpu / (elapsed * cores),
         "Total CPU Time": cpu,
@@ -171,8 +171,8 @@ def roastcoffea(report: Mapping[str, float], elapsed: float, cores: float) -> di
 
 
 COLUMNS = {
-    "Event Rate (Wall Clock)": "events_per_second",
-    "Event Rate (Aggregated)": "events_per_cpu_second",
+    "Event Rate (Elapsed Time)": "events_per_second",
+    "Event Rate (Total CPU)": "events_per_cpu_second",
     "Event Rate (Core-Averaged)": "events_per_core",
     "Core Efficiency": "core_efficiency",
     "Total CPU Time": "cpu",
@@ -180,7 +180,7 @@ COLUMNS = {
 """The columns of `throughput` that mean the same."""
 
 TRUE = {
-    "Event Rate (Aggregated)": EVENTS / 0.2,
+    "Event Rate (Total CPU)": EVENTS / 0.2,
     "Total CPU Time": 0.2 * CHUNKS,
 }
 """What is so by construction."""

@@ -119,7 +119,7 @@ def test_a_chunk_is_read_from_the_work_item_and_the_result(coffea, folder, funct
         assert all(
             0.01 <= row["wall"] == pytest.approx(row["cpu"] + row["off_cpu"]) for row in rows
         )
-        by_file = chunks(read, by="file").to_dicts()
+        by_file = sorted(chunks(read, by="file").to_dicts(), key=lambda row: row["file"])
         assert [(r["file"], r["chunks"], r["events"], r["bytes"]) for r in by_file] == [
             ("x", 2, 10, 140),
             ("y", 1, 5, 70),
@@ -134,7 +134,7 @@ def test_a_chunk_is_read_from_the_work_item_and_the_result(coffea, folder, funct
         (row,) = throughput(read).to_dicts()
         assert (row["events"], row["bytes"]) == (15, 210)
         by_dataset = throughput(read, by="dataset").to_dicts()
-        assert [(r["dataset"], r["events"]) for r in by_dataset] == [("A", 10), ("B", 5)]
+        assert {r["dataset"]: r["events"] for r in by_dataset} == {"A": 10, "B": 5}
 
 
 def test_a_chunk_that_fails_says_where_and_why(coffea):
@@ -264,3 +264,47 @@ def test_without_dask_the_summary_says_what_to_use_and_has_the_programs_own_line
     assert "processor.DaskExecutor(client=client)" in text
     assert "Your code analysis.py:5 in process: 8.00 s with calls, 80% of the sampled time" in text
     assert "Throughput 100 events/s of the elapsed time" in text
+
+
+def test_the_report_has_runtimes_rates_and_tables_of_chunks(folder):
+    """10,000 chunks are to take 2 MB of a page at most, which is 200 bytes each."""
+    count, long = 2_000, "root://eospublic.cern.ch//eos/cms/store/data/Run2018/NANOAODSIM/file"
+    rng = np.random.default_rng(0)
+    start, took = np.arange(count) * 0.01, 1 + rng.exponential(5, count)
+    took[7] = 100
+    first = np.arange(count) % 10 * 100_000
+    lanes = [f"worker-{n % 64}/1" for n in range(count)]
+    tasks = {"key": [f"p-{n}" for n in range(count)], "function": ["p"] * count, "start": start}
+    tasks |= {"submitted": start, "stop": start + took, "thread_cpu": took, "worker": lanes}
+    tasks |= {"computation": ["c"] * count, "outcome": ["ok"] * count, "attempt": [1] * count}
+    rows = {"task": np.arange(count), "dataset": [f"sample {n % 8}" for n in range(count)]}
+    rows |= {"file": [f"{long}_{n // 10}.root" for n in range(count)], "first": first}
+    rows |= {"last": first + 100_000 - rng.integers(0, 50_000, count)}
+    rows |= {"error": ["ValueError: <none>" if n == 7 else "" for n in range(count)]}
+    read = columns_of(
+        "file tree branch branches compressed uncompressed",
+        (f"{long}_0.root", "T", "", 21, 400.0, 800.0),
+        (f"{long}_0.root", "T", "Jet_pt", 1, 100.0, 300.0),
+    )
+    recording = with_tables(made(), tasks=tasks, chunks=rows, branches=read)
+
+    def page_of(recording):
+        return recording.report(folder / "page.html", overwrite=True).read_text(encoding="utf-8")
+
+    page = page_of(recording)
+    for text in (
+        'id="chunks"',
+        "Plot of the runtime of chunks against their events",
+        "Events read per second over time",
+        "By dataset",
+        "sample 7",
+        "Longest chunks",
+        "ValueError: &lt;none&gt;",
+        "Jet_pt",
+    ):
+        assert text in page, text
+    without = page_of(
+        with_tables(recording, chunks=columns_of("task"), branches=columns_of("file"))
+    )
+    assert 'id="chunks"' not in without
+    assert len(page) - len(without) < 200 * count

@@ -45,7 +45,7 @@ def test_the_tables_of_the_page(retried):
         for name, true in PAGE.TRUE.items():
             assert measured.throughput[PAGE.COLUMNS[name]] == pytest.approx(true, rel=0.02)
             assert rates[name] != pytest.approx(true, rel=0.5)
-        for name in ("Event Rate (Wall Clock)", "Event Rate (Core-Averaged)"):
+        for name in ("Event Rate (Elapsed Time)", "Event Rate (Core-Averaged)"):
             assert measured.throughput[PAGE.COLUMNS[name]] == pytest.approx(rates[name], rel=0.05)
 
     retried(measure)
@@ -68,8 +68,8 @@ def test_the_names_of_roastcoffea_are_calculated_as_there():
     of_workflow = workflow.aggregate_workflow_metrics(report, 0.0, 2.0)
     of_cores = efficiency.calculate_efficiency_metrics(of_workflow, {"total_cores": 4.0})
     assert PAGE.roastcoffea(report, 2.0, 4.0) == {
-        "Event Rate (Wall Clock)": 1e3 * of_workflow["event_rate_elapsed_khz"],
-        "Event Rate (Aggregated)": 1e3 * of_workflow["event_rate_cpu_total_khz"],
+        "Event Rate (Elapsed Time)": 1e3 * of_workflow["event_rate_elapsed_khz"],
+        "Event Rate (Total CPU)": 1e3 * of_workflow["event_rate_cpu_total_khz"],
         "Event Rate (Core-Averaged)": 1e3 * of_cores["event_rate_core_khz"],
         "Core Efficiency": of_cores["core_efficiency"],
         "Total CPU Time": of_workflow["total_cpu_time"],

@@ -18,12 +18,13 @@ from dask_diag.analysis.groups import (
     table_by,
     table_of,
 )
+from dask_diag.analysis.intervals import Intervals, StepFunction, edges_of_bins
 from dask_diag.analysis.memory import task_memory
 from dask_diag.analysis.throughput import COFFEA, last_results
 from dask_diag.analysis.waits import cpu_and_noncpu
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
-from dask_diag.formatting import count
+from dask_diag.formatting import BYTES, count
 from dask_diag.model.codes import Activity, Outcome
 from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table, stack
@@ -149,6 +150,26 @@ def _by_group(recording: Recording, table: Table, by: str) -> Table:
     )
 
 
+_BINS = 200
+
+
+def rates_over_time(recording: Recording) -> tuple[str, FloatArray, FloatArray]:
+    """The unit, ``bytes`` if known or ``events``; edges of bins of time; amounts per second.
+
+    What a chunk read is spread evenly over the time of its task.
+    """
+    tasks = recording.tasks
+    table = recording.chunks.filter(last_results(recording)[recording.chunks.task])
+    unit = "events" if not len(table) or np.isnan(table.bytes).any() else BYTES
+    read = table.bytes if unit == BYTES else (table.last - table.first).astype(float)
+    start, stop = tasks.start[table.task], tasks.stop[table.task]
+    lasted = np.maximum(stop - start, _SHORTEST)
+    steps = StepFunction.of(Intervals(start, start + lasted), read / lasted)
+    edges = edges_of_bins(recording, _BINS)
+    return unit, edges, np.maximum(np.diff(steps.integral(edges)) / np.diff(edges), 0.0)
+
+
+_SHORTEST = 1e-6
 SLOW_FILE = 2.0
 """Least factor by which an event of a slow file takes longer than in the median file."""
 _FEWEST_FILES = 4

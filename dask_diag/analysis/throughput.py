@@ -18,6 +18,7 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Computations
 
 
 def last_results(recording: Recording) -> BoolArray:
@@ -196,7 +197,8 @@ def _parts(recording: Recording, runs: Intervals, by: str | None) -> Iterator[_P
         rows_of = {"": np.arange(len(tasks))}
         # Computations on local schedulers that overlap have threads each.
         is_local = computations.cluster.eq("")
-        local = computing.filter(is_local).repeat(np.maximum(computations.workers[is_local], 1))
+        workers_of_calls = np.maximum(_workers_of_calls(computations), 1)
+        local = computing.filter(is_local).repeat(workers_of_calls[is_local])
         present[""].append((local, 1))
     else:
         rows_of = rows_by(workers)
@@ -210,6 +212,17 @@ def _parts(recording: Recording, runs: Intervals, by: str | None) -> Iterator[_P
             Intervals.join(live.repeat(threads) for live, threads in present[name]),
             Intervals.join(live for live, _ in present[name]),
         )
+
+
+def _workers_of_calls(computations: Computations) -> IntArray:
+    """Most workers of the computations of the same call of Dask, for each computation.
+
+    dask-awkward finds the needed columns on one thread; the threads of the call wait meanwhile.
+    """
+    _, call = np.unique(np.fmin(computations.called, computations.start), return_inverse=True)
+    most = np.zeros(len(call), np.int64)
+    np.maximum.at(most, call, computations.workers)
+    return most[call]
 
 
 def _workers_of_clusters(

@@ -180,15 +180,20 @@ def _wall(recording: Recording, row: Record) -> str:
 
 
 def _lines(row: Record) -> Iterator[tuple[str, str]]:
+    if row["tasks"]:
+        yield from _lines_of_workers(row)
+    for unit in ("events", "bytes"):
+        for text in _rates(row, unit):
+            yield unit.capitalize(), f"{quantity(row[unit], unit)}: {text}"
+
+
+def _lines_of_workers(row: Record) -> Iterator[tuple[str, str]]:
     yield "Workers", f"{amount(row['workers'])} on average, peak {count(row['peak_workers'])}"
     yield "Threads", f"{amount(row['threads'])} on average, peak {count(row['peak_threads'])}"
     efficiency = percent(row["core_efficiency"])
     yield "Core efficiency", f"{efficiency}: {seconds(row['cpu'])} of CPU / (threads × wall)"
     if row["cpu_unknown"]:
         yield "CPU not known", f"of {seconds(row['cpu_unknown'])} of tasks, which are not in it"
-    for unit in ("events", "bytes"):
-        for text in _rates(row, unit):
-            yield unit.capitalize(), f"{quantity(row[unit], unit)}: {text}"
 
 
 def _rates(row: Record, unit: str) -> Iterator[str]:

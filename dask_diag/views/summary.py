@@ -97,7 +97,8 @@ def _cost(analysis: Analysis, verbose: bool) -> str:
         parts = f" (about {' and '.join(costs)}, and what these slow down)" if verbose else ""
         texts.append(f"at most {seconds(most)} of CPU, {share} of the wall time{parts}")
     if unknown:
-        texts.append(f"not known: {' and '.join(unknown)}")
+        measured = "measured on clusters" if analysis.on_cluster else "known"
+        texts.append(f"not {measured}: {' and '.join(unknown)}")
     return "; ".join(texts)
 
 
@@ -298,8 +299,10 @@ def outcome(analysis: Analysis) -> str:
     time = f"{time}{counted(number, 'computation')}{_not_ended(recording, number)}"
     if not len(tasks):
         return time
-    used = _workers_used(recording)
+    threads, used = _threads_used(recording)
     workers = f" on {counted(used, 'worker')}" if used else ""
+    if threads > used:
+        workers = f"{workers} with {counted(threads, 'thread')}"
     return f"{time}: {counted(len(tasks), 'task')}{workers}, {_outcome(recording)}"
 
 
@@ -330,17 +333,18 @@ def _outcome(recording: Recording) -> str:
     return ", ".join([*at_least, *others]) or "all done"
 
 
-def _workers_used(recording: Recording) -> int:
-    """Number of known workers that started a task; threads that seceded are none."""
+def _threads_used(recording: Recording) -> tuple[int, int]:
+    """Number of known threads that started a task, of which none seceded, and of their workers."""
     tasks = recording.tasks
     is_known = ~np.isnan(tasks.start) & ~tasks.worker.eq(UNKNOWN_WORKER)
     on_cluster = recording.workers.filter(~recording.workers.address.eq(""))
-    threads = lookup(on_cluster.worker, on_cluster.threads)
-    lanes, used = tasks.worker[is_known], 0
-    for name, rows in rows_of_workers(lanes).items():
+    threads_of = lookup(on_cluster.worker, on_cluster.threads)
+    lanes, threads = tasks.worker[is_known], 0
+    workers = rows_of_workers(lanes)
+    for name, rows in workers.items():
         number = len(np.unique(lanes.codes[rows]))
-        used += min(number, threads.get(name, number))
-    return used
+        threads += min(number, threads_of.get(name, number))
+    return threads, len(workers)
 
 
 def function_rows(analysis: Analysis, verbose: bool) -> Iterator[tuple[str, ...]]:

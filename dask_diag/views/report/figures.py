@@ -17,9 +17,11 @@ from dask_diag.analysis.groups import rows_by
 from dask_diag.analysis.intervals import StepFunction
 from dask_diag.columns import IntArray
 from dask_diag.formatting import BYTES
+from dask_diag.model.table import Table
 from dask_diag.views.colors import FunctionColors
 from dask_diag.views.drawings import plot_of
 from dask_diag.views.lanes import tasks_in_lanes
+from dask_diag.views.plots.chunks import plot_rates, plot_runtimes
 from dask_diag.views.plots.figures import (
     Options,
     draw_alike,
@@ -39,6 +41,7 @@ WORKERS = "workers"
 """Name of the figure in which scripts of the page shade findings."""
 _SHADE = "#ff8c00"
 _WORKERS_HEIGHT, _RESOURCE_HEIGHT = 180, 70
+_CHUNKS_HEIGHT, _RATES_HEIGHT = 260, 130
 _LANES_HEIGHT, _LANES_BORDER, _LANE_HEIGHT, _SMALLEST_LANE = 160, 12, 26, 12
 """Pixels: with the strip they fit a window of 1280 × 800, below the findings."""
 _AXIS_HEIGHT = 22
@@ -93,6 +96,16 @@ class Figures:
         if len(tasks) > MOST_RECTANGLES:
             height += _LINES_OF_BINNED
         return self.over_time("tasks", height=height, toolbar_location=None)
+
+    def chunks(self, table: Table, colors: FunctionColors) -> list[Figure]:
+        """Runtime of coffea's chunks against their events, and what they read over time."""
+        runtimes = plot_runtimes(table, colors, self._options(height=_CHUNKS_HEIGHT))
+        rates = plot_rates(self._recording, self._duration, self._options(height=_RATES_HEIGHT))
+        draw_alike(runtimes.renderers)
+        return [
+            Figure("chunks", runtimes, "Plot of the runtime of chunks against their events"),
+            self._joined("rates", rates, "Plot of what was read per second over time"),
+        ]
 
     @cached_property
     def task_numbers(self) -> IntArray:

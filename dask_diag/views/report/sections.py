@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isnan
 
 import numpy as np
 
 from dask_diag.analysis.call_tree import short_path
+from dask_diag.analysis.chunks import branches, chunks, rates_over_time
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.findings.rules import CODES, find
@@ -223,6 +224,86 @@ def workers(analysis: Analysis, figures: Figures) -> Iterator[Part]:
 
     caption = "Workers of clusters" + of_first(len(rows), _WORKERS)
     yield Grid(caption, _COLUMNS_OF_WORKERS, [cells(row) for row in rows[:_WORKERS]], texts=5)
+
+
+_CHUNKS = 100
+_COLUMNS_OF_CHUNKS = (
+    *("dataset", "file", "worker", "outcome", "error"),
+    *("first entry", "events", "bytes", "runtime", "CPU", "off-CPU", "memory ≤", "attempt"),
+)
+
+
+def chunks_of_events(analysis: Analysis, figures: Figures) -> Iterator[Part]:
+    """Chunks of coffea: runtime against events, rates, the longest, by dataset and by file."""
+    recording = analysis.recording
+    table = chunks(recording)
+    if not len(table):
+        return
+    datasets = list(dict.fromkeys(table["dataset"].tolist()))
+    colors = FunctionColors(datasets)
+    runtimes, rates = figures.chunks(table, colors)
+    yield runtimes
+    yield _key_of_names("Datasets", datasets, colors)
+    unit = rates_over_time(recording)[0]
+    yield Text([f"{unit.capitalize()} read per second over time, by the tasks that read them:"])
+    yield rates
+    for by in ("dataset", "file"):
+        groups = chunks(recording, by=by).to_dicts()
+        rows = [
+            (
+                safe(short_path(row[by]), 100),
+                count(row["chunks"]),
+                count(row["failed"]),
+                amount(row["events"]),
+                _known(size, row["bytes"]),
+                seconds(row["wall"]),
+                seconds(row["cpu"]),
+                seconds(row["longest"]),
+                amount(row["events_per_second"]),
+            )
+            for row in groups[:_CHUNKS]
+        ]
+        columns = ("chunks", "failed", "events", "bytes", "task time", "CPU", "longest", "events/s")
+        yield Grid(f"By {by}" + of_first(len(groups), _CHUNKS), (by, *columns), rows, few=_SHOWN)
+    longest = [
+        (
+            safe(row["dataset"], 40),
+            safe(short_path(row["file"]), 100),
+            safe(row["worker"], 40),
+            row["outcome"],
+            safe(row["error"], 120),
+            count(row["first"]),
+            count(row["events"]),
+            _known(size, row["bytes"]),
+            *(_known(seconds, row[name]) for name in ("wall", "cpu", "off_cpu")),
+            _known(size, row["growth"]),
+            count(row["attempt"]),
+        )
+        for row in table.filter(slice(_CHUNKS)).to_dicts()
+    ]
+    caption = "Longest chunks" + of_first(len(table), _CHUNKS)
+    yield Grid(caption, _COLUMNS_OF_CHUNKS, longest, texts=5, few=_SHOWN)
+    read = branches(recording).to_dicts()
+    if read:
+        headings = ("branch", "branches", "files", "bytes", "uncompressed", "ratio", "share")
+        cells = [
+            (
+                safe(row["branch"], 60),
+                count(row["branches"]),
+                count(row["files"]),
+                size(row["compressed"]),
+                size(row["uncompressed"]),
+                amount(row["ratio"]),
+                percent(row["share"]),
+            )
+            for row in [read[-1], *read[:_CHUNKS]]
+        ]
+        caption = "Branches that were read" + of_first(len(read) - 1, _CHUNKS)
+        yield Grid(caption, headings, cells, few=_SHOWN)
+
+
+def _known(text: Callable[[float], str], value: float) -> str:
+    return "" if isnan(value) else text(value)
 
 
 def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:
@@ -572,6 +653,7 @@ SECTIONS = (
     Section("functions", "By function", functions, entry="Functions"),
     Section("summary", "Summary", summary, is_folded=True, entry="Functions"),
     Section("workers", "Workers", workers, is_optional=True, entry="Functions"),
+    Section("chunks", "Chunks", chunks_of_events, is_optional=True, entry="Functions"),
     Section("memory", "Memory", memory, entry="Memory"),
     Section("cache", "Cached results", cache, entry="Memory"),
     Section("flame", "Flame graph", flame),
