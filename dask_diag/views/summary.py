@@ -340,11 +340,12 @@ def _threads_used(recording: Recording) -> tuple[int, int]:
     on_cluster = recording.workers.filter(~recording.workers.address.eq(""))
     threads_of = lookup(on_cluster.worker, on_cluster.threads)
     lanes, threads = tasks.worker[is_known], 0
-    workers = rows_of_workers(lanes)
-    for name, rows in workers.items():
+    for name, rows in rows_of_workers(lanes).items():
         number = len(np.unique(lanes.codes[rows]))
         threads += min(number, threads_of.get(name, number))
-    return threads, len(workers)
+    # A lane of a cluster is named by a worker and its thread.
+    used = {str(lanes.values[code]) for code in np.unique(lanes.codes)}
+    return threads, len({lane.rpartition("/")[0] or lane for lane in used})
 
 
 def function_rows(analysis: Analysis, verbose: bool) -> Iterator[tuple[str, ...]]:
