@@ -326,5 +326,11 @@ PROGRAMS = [
         prepare=partial(cluster, 2, 4, memory_limit="900MB"),
         remaining="too-few-threads memory-pressure",
     ),
-    planted("cluster: a part kills its worker", kills, "failed-tasks", gains=False),
+    planted(
+        "cluster: a part kills its worker",
+        kills,
+        "failed-tasks",
+        remaining="too-few-threads",
+        gains=False,
+    ),
 ]

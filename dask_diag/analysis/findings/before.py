@@ -171,7 +171,8 @@ def pool_startup(analysis: Analysis) -> Diagnosis | None:
 def _no_workers(analysis: Analysis) -> Diagnosis | None:
     """Computations of a cluster waited for its workers to start, as if it adapts to the work."""
     lost = seconds_without_workers(analysis.recording, analysis.occupancies)
-    if lost < WORTH_REPORTING * analysis.computing:
+    # Where workers died, tasks ran again: that is another finding.
+    if lost < WORTH_REPORTING * analysis.computing or (analysis.tasks.attempt > 1).any():
         return None
     times = [occupied.without_workers for occupied in analysis.occupancies]
     return Diagnosis(
