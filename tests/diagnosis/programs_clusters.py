@@ -284,7 +284,7 @@ PROGRAMS = [
         noted,
         "client-bound",
         "serial-computations",
-        remaining="client-bound",
+        remaining="client-bound too-few-threads",
     ),
     planted(
         "threads: results are noted one by one",
