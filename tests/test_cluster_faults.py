@@ -128,17 +128,18 @@ def kill_once(path):
 def test_a_worker_that_is_killed_takes_no_row_with_it(tmp_path_factory):
     path = str(tmp_path_factory.mktemp("killed") / "done")
     with cluster(processes=True) as client, Profiler() as prof:
-        doomed, _ = client.nthreads()
+        doomed, other = client.nthreads()
         where = {"workers": [doomed], "allow_other_workers": True}
         client.gather(client.map(increment, range(100), workers=[doomed]))
         had = client.map(time.sleep, naps(0.1, 3), **where)
         wait(had)
         assert client.submit(kill_once, path, **where).result()
-        client.gather([*had, *client.map(increment, range(100, 200))])
+        # On a busy machine, the worker that takes its place may not measure yet.
+        client.gather([*had, *client.map(increment, range(100, 200), workers=[other])])
     recording = prof.recording
     increments = [row for row in rows(recording, "increment") if row["outcome"] == "ok"]
     assert len(increments) == 200
-    assert all(row["thread_cpu"] == row["thread_cpu"] for row in increments)
+    assert [row for row in increments if row["thread_cpu"] != row["thread_cpu"]] == []
     killed, again = rows(recording, "kill_once")
     assert (killed["outcome"], killed["attempt"]) == ("unfinished", 1)
     # Each half second a worker says what it runs.

@@ -105,18 +105,16 @@ def _sorted_lines(
     return sorted(made, key=lambda line: -line.seconds)
 
 
-def own_lines(recording: Recording, chosen: BoolArray | None = None) -> list[ProgramLine]:
-    """The lines of the program's own code in samples, the largest first; by default in tasks.
+def own_lines(recording: Recording, weights: FloatArray) -> list[ProgramLine]:
+    """The lines of the program's own code, the largest weight of samples first.
 
     Neither Python's standard library nor installed packages are own code. A sample belongs to the
     innermost own line on its stack.
     """
-    samples, tree = recording.samples, recording.call_tree
+    tree = recording.call_tree
     node = innermost(tree.parent, files_of_nodes(recording, is_own_code))
     frame = np.where(node >= 0, np.append(tree.frame, _OUTSIDE)[node], _OUTSIDE)
-    nothing = np.zeros(len(frame), bool)
-    chosen = samples.root.eq(Root.TASKS) if chosen is None else chosen
-    return _sorted_lines(recording, samples.seconds * chosen, frame, nothing)
+    return _sorted_lines(recording, weights, frame, np.zeros(len(frame), bool))
 
 
 def samples_in_files(recording: Recording, matches: Callable[[str], object]) -> BoolArray:

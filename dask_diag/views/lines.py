@@ -503,7 +503,7 @@ def _own_code(recording: Recording) -> Iterator[Line]:
     known = float(samples.seconds[in_tasks & (samples.node >= 0)].sum())
     if not sampled:
         return
-    own = own_lines(recording, in_tasks)
+    own = own_lines(recording, samples.seconds * in_tasks)
     if own and own[0].seconds >= _LARGE_OWN * known:
         time, share = seconds(own[0].seconds), percent(own[0].seconds / sampled)
         # The reader knows where the own files are.

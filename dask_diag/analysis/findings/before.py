@@ -212,7 +212,8 @@ def pool_startup(analysis: Analysis) -> Diagnosis | None:
 def _no_workers(analysis: Analysis) -> Diagnosis | None:
     """Computations of a cluster waited for its workers to start, as if it adapts to the work."""
     lost = seconds_without_workers(analysis.recording, analysis.occupancies)
-    if lost < WORTH_REPORTING * analysis.computing:
+    # Where workers died, tasks ran again: that is another finding.
+    if lost < WORTH_REPORTING * analysis.computing or (analysis.tasks.attempt > 1).any():
         return None
     times = [occupied.without_workers for occupied in analysis.occupancies]
     return Diagnosis(
@@ -386,7 +387,7 @@ def _hashing(recording: Recording, chosen: BoolArray) -> Evidence:
         return seconds_sampled(recording, np.logical_and.reduce([hashed, *below])) > took / 2
 
     what = next(what for *functions, what in _HASHED if is_most(*functions))
-    lines = own_lines(recording, hashed)
+    lines = own_lines(recording, recording.samples.seconds * hashed)
     return evidence(
         ". For {share:share} of the time dask hashed {what}" + ", passed in {line}" * bool(lines),
         share=took / total,

@@ -16,7 +16,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_intervals,
 )
 from dask_diag.analysis.intervals import Intervals
-from dask_diag.analysis.lines import lines_outside_dask
+from dask_diag.analysis.lines import own_lines
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.codes import Activity, Outcome
 
@@ -30,7 +30,7 @@ MUCH_GIVEN = 20e6
 
 def _at(analysis: Analysis, weights: FloatArray) -> str:
     """Clause on the line of the program with most of some seconds of samples; or empty."""
-    lines = lines_outside_dask(analysis.recording, weights)
+    lines = own_lines(analysis.recording, weights)
     return f", at {lines[0]}" if lines else ""
 
 
@@ -89,7 +89,7 @@ def serial_computations(analysis: Analysis) -> Diagnosis | None:
     if each > FULL * analysis.workers or ran.union().seconds < ran.seconds * (1 - OVERLAPPING):
         return None
     waiting = analysis.client_times.waiting
-    lines = lines_outside_dask(analysis.recording, waiting)
+    lines = own_lines(analysis.recording, waiting)
     if not lines or lines[0].seconds < AT_ONE_LINE * float(waiting.sum()):
         return None
     longest = float(analysis.task_seconds.max())
@@ -179,7 +179,7 @@ def client_bound(analysis: Analysis) -> Diagnosis | None:
             "computations, while workers were idle{lines}",
             lost=lost,
             wall=wall,
-            lines=line_clause(lines_outside_dask(recording, own)),
+            lines=line_clause(own_lines(recording, own)),
         ),
         "do this work in tasks, or while tasks run: submit the next tasks before the results of "
         "the last ones are used (on a cluster: distributed.as_completed)",

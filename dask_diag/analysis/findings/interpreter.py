@@ -28,7 +28,7 @@ from dask_diag.analysis.lines import cpu_share_of_linear_algebra, own_lines
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
 from dask_diag.analysis.waits import waits as waits_of_functions
 from dask_diag.formatting import counted, percent, seconds, size
-from dask_diag.model.codes import Activity
+from dask_diag.model.codes import Activity, Root
 
 VARIABLES = {
     "openblas": "OPENBLAS_NUM_THREADS",
@@ -312,7 +312,8 @@ def _non_cpu_of_turns(analysis: Analysis) -> _GilWaits:
 
 def _release(analysis: Analysis) -> str:
     """Advice for the code, with the program's own line that takes most of the time."""
-    lines = own_lines(analysis.recording)
+    samples = analysis.recording.samples
+    lines = own_lines(analysis.recording, samples.seconds * samples.root.eq(Root.TASKS))
     share = lines[0].seconds / sum(line.seconds for line in lines) if lines else 0.0
     if share < OF_OWN_LINE:
         return RELEASE

@@ -52,7 +52,7 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
             + ("after an unknown time" if np.isnan(lasted) else "after {lasted:seconds}")
             + (". The first was" if is_failed.sum() > 1 else ". It was")
             + " {key} of {function}{exception}"
-            + ". {died:worker} died while they ran it" * is_killed,
+            + ". {died:worker} died with it" * is_killed,
             chunk=chunk,
             failed=is_failed.sum(),
             lasted=lasted,
@@ -73,7 +73,7 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
 def _advice_on_failure(error: str, is_on_cluster: bool) -> str:
     if error == KILLED_WORKER:
         return (
-            "workers died while they ran this task: give them more memory, or the task less data; "
+            "give workers more memory, or this task less data, if memory ran out; "
             "otherwise look for compiled code that crashes. The logs of the workers' nannies show "
             "how they ended"
         )
