@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -132,15 +133,6 @@ class _Taken:
         self.threads = self.threads.plus(task_threads(tasks.rows[:stop]))
         return self.threads.plus(task_threads(tasks.rows[stop:]))
 
-    def planned_tasks(self, submitted: Counter[str]) -> Mapping[str, int]:
-        """Number of tasks of each function, of which so many were read now."""
-        if self.snapshot.stop is None:
-            return self.planned
-        for functions in self.functions:
-            submitted.update(functions.tolist())
-        submitted.update(self.snapshot.facts.not_run)
-        return submitted
-
 
 _NO_POSITIONS: IntArray = np.zeros(0, np.int64)
 _WORTH_KEEPING = 1000
@@ -155,7 +147,6 @@ class _Rows:
     Parameters
     ----------
     taken : sequence of _Taken
-        One at least.
     workers : dict
         Grows by new workers.
     lines : LineTables
@@ -207,7 +198,7 @@ class _Rows:
             start = stop
         return threads
 
-    def planned(self) -> list[Iterable[tuple[str, str, int]]]:
+    def planned(self) -> Iterator[list[tuple[str, str, int]]]:
         """Rows of `Recording.planned` of each computation.
 
         Where it has ended these are the tasks that were submitted, and those that it did not come
@@ -216,17 +207,16 @@ class _Rows:
         functions = self._tasks["function"]
         names, count = functions.values, max(1, len(functions.values))
         pairs, numbers = np.unique(self._of_row * count + functions.codes, return_counts=True)
-        submitted: list[Counter[str]] = [Counter() for _ in self._taken]
+        submitted: list[dict[str, int]] = [{} for _ in self._taken]
         for pair, number in zip(pairs.tolist(), numbers.tolist(), strict=True):
             submitted[pair // count][names[pair % count]] = number
-        return [
-            [
-                (one.snapshot.name, *item)
-                for item in sorted(one.planned_tasks(now).items())
-                if item[1]
-            ]
-            for one, now in zip(self._taken, submitted, strict=True)
-        ]
+        for one, tasks in zip(self._taken, submitted, strict=True):
+            not_run = one.snapshot.facts.not_run
+            planned = one.planned if one.snapshot.stop is None else tasks
+            if planned is tasks and (one.functions or not_run):
+                before = (functions.tolist() for functions in one.functions)
+                planned = Counter(tasks) + Counter(chain(*before)) + Counter(not_run)
+            yield [(one.snapshot.name, *item) for item in sorted(planned.items()) if item[1]]
 
     def results(self, cache: ResultCache, source: ResultSource) -> Increment:
         """The released results, and the cached results."""
@@ -348,31 +338,27 @@ class TaskTables:
         results: Increment = {}, {}
         if self._results is not None:
             results = rows.results(self._cache, self._results)
-        planned, threads = rows.planned(), rows.take()
+        planned, threads = list(rows.planned()), rows.take()
         # In the order of starts, which numbers have.
         order = sorted(range(len(taken)), key=lambda position: taken[position].snapshot.number)
-        parts = []
+        parts: list[Tables] = []
         for is_final, part, others in zip((True, False), made, results, strict=True):
             chosen = [position for position in order if taken[position].has_ended == is_final]
             tasks = part["tasks"]
-            rows_of_all = {
+            snapshots = [taken[position].snapshot for position in chosen]
+            of_tasks = [threads[position] for position in chosen]
+            rows_planned = (row for position in chosen for row in planned[position])
+            all_tables = {
                 **dict.fromkeys(("cached_results", *REFERENCES), NO_ROWS),
                 **part,
                 **others,
                 # A table without rows has no columns of workers yet.
                 "tasks": with_workers_named(tasks, self._workers) if len(tasks) else NO_ROWS,
-                **computations_tables(
-                    [taken[position].snapshot for position in chosen],
-                    [threads[position] for position in chosen],
-                    now,
-                ),
-                "planned": tables.Planned.of_rows(
-                    row for position in chosen for row in planned[position]
-                ),
+                **computations_tables(snapshots, of_tasks, now),
+                "planned": tables.Planned.of_rows(rows_planned),
             }
-            parts.append(rows_of_all)
-        new, provisional = parts
-        return joined(new, on_clusters[0]), joined(provisional, on_clusters[1])
+            parts.append(joined(all_tables, on_clusters[len(parts)]))
+        return parts[0], parts[1]
 
     def _take_clusters(self, now: float) -> Increment:
         """Return the new rows pulled from clusters."""

@@ -84,12 +84,7 @@ def snapshot_of(
         if get_ident() != computation.thread:
             usage = usage._replace(thread_cpu=_NAN)
         rows = rows_of(computation, first, keys, in_flight, final)
-        snapshot = ComputationSnapshot(
-            computation.number,
-            _facts_of(computation, ("", ""), ()),
-            _numbers_of(computation, usage, _NAN, _NAN),
-            rows,
-        )
+        snapshot = _snapshot(computation, rows, usage)
     finished = computation.finished
     if finished is None:
         return snapshot
@@ -100,13 +95,21 @@ def snapshot_of(
     return ComputationSnapshot(finished.number, finished.facts, finished.numbers, tasks)
 
 
-def _facts_of(
+def _snapshot(
     computation: Computation,
-    ended: tuple[str, str],
-    pools: tuple[NativePool, ...],
+    tasks: TaskRows,
+    usage: Usage,
+    *,
+    stop: float = _NAN,
+    cpu_own_threads: float = _NAN,
+    ended: tuple[str, str] = ("", ""),
+    pools: tuple[NativePool, ...] = (),
     not_run: Mapping[str, int] = NOTHING,
-) -> Facts:
-    """Facts on a computation, with the error that ended it and the end of the pool."""
+) -> ComputationSnapshot:
+    """A snapshot of a computation, if this process has used so much.
+
+    `ended` is the error that ended it, and the end of the pool.
+    """
     plain = (
         computation.pid,
         computation.thread,
@@ -117,36 +120,22 @@ def _facts_of(
         *ended,
     )
     threads = tuple(computation.threads.threads())
-    return Facts.shared(plain, threads, pools, dict(computation.remote_workers), not_run)
-
-
-def _numbers_of(
-    computation: Computation, usage: Usage, stop: float, cpu_own_threads: float
-) -> array[float]:
-    """`NUMBERS` of a computation, if this process has used so much."""
     prepared, own = computation.prepared, computation.own
-    return array(
-        "d",
-        (
-            computation.called,
-            computation.start,
-            _NAN if prepared is None else prepared,
-            stop,
-            computation.graph_bytes,
-            hooks_cpu_of(computation),
-            own.cpu,
-            cpu_own_threads,
-            own.seconds,
-            usage.cpu_process,
-            usage.thread_cpu,
-            usage.voluntary,
-            usage.involuntary,
-            usage.cpu_children,
-            usage.cpu_other_processes,
-            usage.throttled,
-            *computation.tasks_done(),
-        ),
+    numbers = (
+        computation.called,
+        computation.start,
+        _NAN if prepared is None else prepared,
+        stop,
+        computation.graph_bytes,
+        hooks_cpu_of(computation),
+        own.cpu,
+        cpu_own_threads,
+        own.seconds,
+        *usage,
+        *computation.tasks_done(),
     )
+    facts = Facts.shared(plain, threads, pools, dict(computation.remote_workers), not_run)
+    return ComputationSnapshot(computation.number, facts, array("d", numbers), tasks)
 
 
 def hooks_cpu_of(computation: Computation) -> float:
@@ -339,11 +328,15 @@ def _publish(computation: Computation, failed: bool) -> None:
         computation, 0, collected, in_flight, len(collected) + len(in_flight), has_ended=True
     )
     tasks.waits.share()
-    computation.finished = ComputationSnapshot(
-        computation.number,
-        _facts_of(computation, ended, pools, not_run),
-        _numbers_of(computation, usage, stop, take_cpu_of_own_threads()),
+    computation.finished = _snapshot(
+        computation,
         tasks,
+        usage,
+        stop=stop,
+        cpu_own_threads=take_cpu_of_own_threads(),
+        ended=ended,
+        pools=pools,
+        not_run=not_run,
     )
     # Others may be reading what was here: it is replaced, and not cleared.
     computation.rows, computation.keys, computation.exceptional = _NONE, _NONE, _NOTHING

@@ -10,7 +10,7 @@ import sys
 import weakref
 from array import array
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from struct import error as NotANumberError  # noqa: N812
 from threading import get_ident
 from time import perf_counter, thread_time
@@ -357,7 +357,7 @@ class Observer(Callback):
             return callbacks
         return [Watch(profilers).callback]
 
-    @property
+    @cached_property
     def has_own_hooks(self) -> bool:
         """Whether the class of a user has replaced hooks that dask calls."""
         return any(getattr(type(self), hook) is not getattr(Observer, hook) for hook in _HOOKS)
