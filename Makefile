@@ -127,9 +127,10 @@ gallery: $(VENV)/.gallery
 	$(BIN)/python docs/screenshot.py docs/_build/climatology.html docs/_static/reading.png --numbers
 
 # Makes the pictures in the README and the documentation; needs Chromium.
-screenshot: demo $(VENV)/.test
+screenshot: demo $(VENV)/.browser
 	$(BIN)/python docs/screenshot.py demo/report.html docs/_static/report.png
 	$(BIN)/python docs/screenshot.py demo/report.html docs/_static/report_dark.png --dark
+	$(BIN)/python -m docs.notebook_screenshot
 	$(BIN)/python docs/live_screenshot.py docs/_static/live.png docs/_static/top.svg docs/_static/run.svg
 
 clean:

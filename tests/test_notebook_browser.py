@@ -1,17 +1,13 @@
 """Cells in a real JupyterLab: while they run, in the dark, saved, opened again, and without trust."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
-import time
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 
 pytest.importorskip("jupyterlab", reason="JupyterLab is not installed: pip install .[browser]")
+
+from .jupyterlab import PANEL, Lab, jupyterlab, notebook
 
 pytestmark = [
     pytest.mark.browser,
@@ -28,9 +24,6 @@ CELLS = [
     "dask_diag.visualize(run);",
 ]
 DIAG, PLOTS = 1, 2
-PANEL = "[...jupyterapp.shell.widgets('main')].at(-1)"
-READY = f"{PANEL}?.sessionContext?.session?.kernel?.status === 'idle'"
-SHOWN = "({text: cell.innerText, images: [...cell.querySelectorAll('img')].filter((one) => one.width > 0).length})"
 DRAWN = """() => {
     const roots = [...document.querySelectorAll(".dask-diag-cell .bk-GridPlot")]
     const views = Object.values(window.Bokeh?.index ?? {}).filter((view) => view.el.isConnected)
@@ -38,141 +31,17 @@ DRAWN = """() => {
 }"""
 
 
-def notebook(**metadata):
-    cells = [
-        {
-            "cell_type": "code",
-            "id": f"cell-{n}",
-            "metadata": {},
-            "source": text,
-            "outputs": [],
-            "execution_count": None,
-        }
-        for n, text in enumerate(CELLS)
-    ]
-    kernel = {"name": "python3", "display_name": "Python", "language": "python"}
-    return {
-        "nbformat": 4,
-        "nbformat_minor": 5,
-        "cells": cells,
-        "metadata": {"kernelspec": kernel, **metadata},
-    }
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    with jupyterlab(tmp_path_factory.mktemp("lab")) as served:
+        yield served
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """Address of a JupyterLab, and the folder that it shows."""
-    folder = tmp_path_factory.mktemp("lab")
-    places = {
-        name: str(folder / name) for name in ("config", "data", "runtime", "settings", "spaces")
-    }
-    news = folder / "settings" / "@jupyterlab" / "apputils-extension"
-    news.mkdir(parents=True)
-    (news / "notification.jupyterlab-settings").write_text('{"fetchNews": "false"}')
-    (folder / "notebooks").mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = os.environ | {
-        "PYTHONPATH": str(Path(__file__).parent.parent),
-        "IPYTHONDIR": str(folder / "ipython"),
-        "JUPYTER_CONFIG_DIR": places["config"],
-        "JUPYTER_DATA_DIR": places["data"],
-        "JUPYTER_RUNTIME_DIR": places["runtime"],
-        "JUPYTERLAB_SETTINGS_DIR": places["settings"],
-        "JUPYTERLAB_WORKSPACES_DIR": places["spaces"],
-    }
-    options = {
-        "ServerApp.port": port,
-        "ServerApp.port_retries": 0,
-        "ServerApp.root_dir": folder / "notebooks",
-        "IdentityProvider.token": "",
-        "LabApp.extension_manager": "readonly",
-    }
-    command = [
-        sys.executable,
-        "-m",
-        "jupyterlab",
-        "--no-browser",
-        "--allow-root",
-        "--expose-app-in-browser",
-    ]
-    log = folder / "log.txt"
-    with log.open("w") as out:
-        lab = subprocess.Popen(
-            [*command, *(f"--{name}={value}" for name, value in options.items())],
-            env=environment,
-            stdout=out,
-            stderr=out,
-        )
-    address = f"http://127.0.0.1:{port}/"
-    try:
-        deadline = time.monotonic() + 90
-        while True:
-            try:
-                urlopen(f"{address}api").close()
-                break
-            except OSError:
-                assert time.monotonic() < deadline, log.read_text()
-                assert lab.poll() is None, log.read_text()
-                time.sleep(0.1)
-        yield address, folder / "notebooks"
-    finally:
-        lab.terminate()
-        lab.wait(30)
-
-
-class Lab:
-    """A page of JupyterLab with one notebook."""
-
-    def __init__(self, page, address, folder):
-        self.page, self.address, self.folder = page, address, folder
-
-    def open(self, name):
-        self.page.goto(f"{self.address}lab/tree/{name}?reset")
-        self.page.wait_for_function(f"() => window.jupyterapp && {READY}", timeout=90_000)
-
-    def open_beside(self, name):
-        self.page.evaluate("(path) => jupyterapp.commands.execute('docmanager:open', {path})", name)
-        self.page.wait_for_function(
-            f"() => {READY} && {PANEL}.content.widgets.length === {len(CELLS)}", timeout=60_000
-        )
-
-    def run(self, number):
-        self.page.evaluate(
-            f"""async (number) => {{
-                const {{content}} = {PANEL}
-                content.activeCellIndex = number
-                await jupyterapp.commands.execute("notebook:run-cell")
-            }}""",
-            number,
-        )
-
-    def shown(self, number):
-        """Text and number of images of a cell's output, scrolled into view."""
-        return self.page.evaluate(
-            f"""(number) => {{
-                const cell = {PANEL}.content.widgets[number].outputArea.node
-                cell.scrollIntoView()
-                return {SHOWN}
-            }}""",
-            number,
-        )
-
-    def outputs(self, number):
-        return self.page.evaluate(
-            f"(number) => {PANEL}.content.model.cells.get(number).toJSON().outputs", number
-        )
-
-    def save(self):
-        self.page.evaluate("() => jupyterapp.commands.execute('docmanager:save')")
-
-
-@pytest.fixture(scope="module")
-def session(browser, server):
+def session(browser, lab):
     """A notebook that was run, saved, opened again, in the dark and without trust: what it showed."""
-    address, folder = server
-    (folder / "run.ipynb").write_text(json.dumps(notebook()))
+    address, folder = lab
+    (folder / "run.ipynb").write_text(json.dumps(notebook(CELLS)))
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     seen, elsewhere, errors = {}, [], []
@@ -208,9 +77,9 @@ def session(browser, server):
     page.wait_for_function(DRAWN, timeout=60_000)
     # With other contents than were signed.
     (folder / "copy.ipynb").write_text(
-        json.dumps({**saved, "metadata": notebook(copy=1)["metadata"]})
+        json.dumps({**saved, "metadata": notebook(CELLS, copy=1)["metadata"]})
     )
-    lab.open_beside("copy.ipynb")
+    lab.open_beside("copy.ipynb", len(CELLS))
     seen["untrusted"] = lab.shown(DIAG), lab.shown(PLOTS)
     seen["errors"], seen["elsewhere"] = errors, elsewhere
     context.close()

@@ -247,11 +247,8 @@ class Comparison(NamedTuple):
     lines: Table = NO_ROWS
 
     def __repr__(self) -> str:
-        return f"<Comparison: {self._walls}, {len(self.functions)} functions>"
-
-    @property
-    def _walls(self) -> str:
-        return f"{seconds(self.total['wall_before'])} → {seconds(self.total['wall_after'])}"
+        walls = f"{seconds(self.total['wall_before'])} → {seconds(self.total['wall_after'])}"
+        return f"<Comparison: {walls}, {len(self.functions)} functions>"
 
     def regressions(self, above: float) -> list[str]:
         """Names of functions that are slower by more than a share.

@@ -132,12 +132,13 @@ def _started(arguments: Namespace, cell: str, name: str, written: Container[str]
     from dask_diag.profilers.record import ProfilerGroup, record
 
     try:
+        body = cell.partition("\n")[2]
         is_own = os.path.realpath(arguments.output or "") in written
         check_recording(
             arguments.output,
             arguments.force or is_own,
             # With other options it is the same cell.
-            lambda _, recorded: _below_magic(recorded) == _below_magic(cell).rstrip(),
+            lambda _, recorded: recorded.partition("\n")[2] == body.rstrip(),
         )
         check_page(arguments.html, arguments.force, arguments.output)
         arguments.page = ""
@@ -159,10 +160,6 @@ def _started(arguments: Namespace, cell: str, name: str, written: Container[str]
     except (click.ClickException, DiagnosticError, ValueError, TypeError) as error:
         why = error.message if isinstance(error, click.ClickException) else str(error)
         raise UsageError(why) from None
-
-
-def _below_magic(cell: str) -> str:
-    return cell.partition("\n")[2]
 
 
 @contextlib.contextmanager

@@ -232,9 +232,7 @@ def _as_report(page: Page, drawings: Sequence[Drawing], options: Options) -> Ite
     assert page.picture is not None
     made = ProfilePage(drawings, page.picture, options)
     with made.in_a_report():
-        panels = [panel for panel in (made.layout, made.activities) if panel is not None]
-        picture = column(*panels) if len(panels) > 1 else made.layout
-        yield replace(page, picture=picture, head=made.head, sections=made.sections())
+        yield replace(page, head=made.head, sections=made.sections())
 
 
 class ProfilePage:
