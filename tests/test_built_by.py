@@ -81,8 +81,6 @@ def test_lines_of_helpers_are_those_of_the_script_that_called_them():
         # A step that was not timed divides the group evenly; so does one of which no time passed.
         ([("a", 0, 1.0), ("b", 1, NAN)], (1.0, 1.0)),
         ([("a", 0, 0.0), ("b", 1, 0.0)], (1.0, 1.0)),
-        # Rows of one step count together, whatever was written between them.
-        ([("a", 0, 1.0), ("b", 1, 1.0), ("a", 0, 2.0), ("b", 1, NAN)], (1.5, 0.5)),
         # Two steps of one line are one line.
         ([("a", 0, 1.0), ("c", 0, 2.0), ("b", 1, 1.0)], (1.5, 0.5)),
     ],

@@ -116,7 +116,7 @@ def test_pages_pass_the_checks_of_bokeh(tmp_path, caplog, monkeypatch):
 
 def test_all_sections_are_there_findings_first(page_of_a_block):
     page = Page(page_of_a_block)
-    assert list(page.sections) == ["header", *ALL]
+    assert list(page.sections) == ["header", *ALL[:2], "lines", *ALL[2:]]
     assert ALL[0] == "findings"
     assert "Nothing stood out" in page.sections["findings"]
     assert "26 rules that were tried" in page.sections["findings"]
