@@ -161,6 +161,8 @@ machinery_files = {
     module.__file__ for module in (dask._task_spec, dask.core, dask.local, dask.optimization)
 }
 """Files with the code around tasks; this package adds its own."""
+clocks_around_steps: set[str] = set()
+"""Files of this package between dask's functions and the user's, of which stacks say nothing."""
 _MACHINERY = {dask.utils.apply.__code__}
 _NEAR = 12
 """So many frames away, at most, is the function of dask that calls a callback or a task."""

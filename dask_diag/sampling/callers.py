@@ -42,6 +42,7 @@ _RUNNERS = str(_PACKAGE / "cli")
 _WRAPPERS = (
     str(_PACKAGE / "hooks"),
     *(str(_PACKAGE / "capture" / f"{name}.py") for name in ("task", "metrics", "log", "keys")),
+    str(_PACKAGE / "capture" / "lines" / "steps.py"),
     str(_PACKAGE / "sampling" / "probes.py"),
 )
 """Files that pass calls on to the code of the user and of dask."""

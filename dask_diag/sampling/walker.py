@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 
 from dask_diag.capture.keys import function_name, name_of_function
 from dask_diag.capture.task import Line
-from dask_diag.hooks.stack import called_from, is_machinery
+from dask_diag.hooks.stack import called_from, clocks_around_steps, is_machinery
 
 _MAX_BYTES = 4_000_000
 
@@ -111,7 +111,8 @@ class Walker:
             # The thread may have gone on meanwhile.
             if frame is None or id(frame.f_code) != code or frame.f_lasti != instruction:
                 return None
-            lines.append(self._line_of(frame))
+            if frame.f_code.co_filename not in clocks_around_steps:
+                lines.append(self._line_of(frame))
             if not is_machinery(frame.f_code):
                 outermost = len(lines)
             frame = frame.f_back

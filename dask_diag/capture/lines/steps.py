@@ -12,7 +12,6 @@ from array import array
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import count, islice
-from operator import itemgetter
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from dask_diag.hooks.stack import (
     DataNode,
     GraphNode,
     Task,
+    clocks_around_steps,
     execute_subgraph,
     is_fused,
     is_lazy,
@@ -502,7 +502,9 @@ _ITEMS_TIMED = 32
 _ITEMS_BETWEEN = 992
 _SLOW_ITEM = 1e-5
 """Seconds of an item, on average, from which on all are timed."""
-_first = itemgetter(0)
+_READING = min(-(perf_counter() - perf_counter()) for _ in range(9))
+"""Seconds that a reading of the clock takes."""
+_NO_ITEMS: dict[int, Any] = {}
 
 
 class _Iterated:
@@ -523,31 +525,37 @@ class _Iterated:
 
     def over(self, items: Iterator[Any]) -> Generator[Any]:
         """The same items, with clocks around some."""
+        # No reference to an item stays here while its consumer has it.
+        item: list[Any] = []
         while True:
             seconds = cpu = 0.0
             for _ in range(_ITEMS_TIMED):
-                start, began = perf_counter(), thread_time()
+                # The clock that takes longer to read is read outside the other.
+                began, start = thread_time(), perf_counter()
                 try:
-                    item = next(items)
+                    item.append(next(items))
                 except StopIteration:
-                    self.seconds += seconds + perf_counter() - start
-                    self.cpu += cpu + thread_time() - began
+                    self._add(seconds + perf_counter() - start, cpu + thread_time() - began)
                     return
+                seconds += perf_counter() - start - _READING
                 cpu += thread_time() - began
-                seconds += perf_counter() - start
-                yield item
-            self.seconds += seconds
-            self.cpu += cpu
+                yield item.pop()
+            self._add(seconds, cpu)
             if seconds < _ITEMS_TIMED * _SLOW_ITEM:
-                passed = count()
-                # No step of Python between these items.
-                yield from map(_first, zip(islice(items, _ITEMS_BETWEEN), passed, strict=False))
-                untimed = next(passed) / _ITEMS_TIMED
-                self.seconds += seconds * untimed
-                self.cpu += cpu * untimed
+                numbers = count()
+                # The items, counted without a step of Python: none is in a dict without entries.
+                yield from map(_NO_ITEMS.get, numbers, islice(items, _ITEMS_BETWEEN))
+                untimed = (next(numbers) - 1) / _ITEMS_TIMED
+                self._add(seconds * untimed, cpu * untimed)
+
+    def _add(self, seconds: float, cpu: float) -> None:
+        """Add the seconds of items; CPU seconds lie within seconds."""
+        self.seconds += max(0.0, seconds)
+        self.cpu += min(cpu, max(0.0, seconds))
 
 
 machinery_files.add(__file__)
+clocks_around_steps.add(__file__)
 passes_errors_on.update(
     id(function.__code__)
     for function in (TimedSubgraph.__call__, _TimedStep.__call__, _Iterated.over)
