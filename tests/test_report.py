@@ -130,8 +130,8 @@ def test_all_sections_are_there_findings_first(page_of_a_block):
     assert page.headings[0] == page.headings.count(1) == 1
     assert all(after <= before + 1 for before, after in zip(page.headings, page.headings[1:]))
     linked = {link[1:] for link in page.links}
-    assert linked == {"findings", "timeline", "functions", "memory", "flame", "tasks"}
-    assert linked <= set(ALL) <= set(page.ids)
+    assert linked == {"findings", "timeline", "lines", "functions", "memory", "flame", "tasks"}
+    assert linked <= {"lines", *ALL} <= set(page.ids)
     text = page_of_a_block.read_text()
     for name in ("tasks", "CPU", "memory", "cache"):
         assert f'aria-label="Plot of {name} over time"' in text
