@@ -93,13 +93,14 @@ class BuiltBy:
         self.places = [*dict.fromkeys(rows), BUILT_BEFORE, UNKNOWN]
         number = {place: n for n, place in enumerate(self.places)}
         self.place_of_row = np.array([number[place] for place in (*rows, UNKNOWN)], np.int64)
-        self._steps = steps = steps.filter(steps.group >= 0)
-        known = (steps.line >= -1) & (steps.line < len(rows))
-        self._place = self.place_of_row[np.where(known, steps.line, -1)]
-        self._place[steps.how.eq(LineSource.BEFORE) & (steps.line < 0)] = number[BUILT_BEFORE]
         # A name such as `wrapper` is no name of a function that was called.
         of_steps = np.isin(np.arange(len(rows)), steps.line)
         self.builders = np.flatnonzero(of_steps | ~lines.called.eq(""))
+        # Of work that was planned and did not run there is no task.
+        self._steps = steps = steps.filter(np.isin(steps.group, groups[groups >= 0]))
+        known = (steps.line >= -1) & (steps.line < len(rows))
+        self._place = self.place_of_row[np.where(known, steps.line, -1)]
+        self._place[steps.how.eq(LineSource.BEFORE) & (steps.line < 0)] = number[BUILT_BEFORE]
         self._group = steps.group
         self._has_steps = np.isin(groups, self._group)
         self._groups = 1 + int(self._group.max(initial=-1))
