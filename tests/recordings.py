@@ -335,6 +335,7 @@ def recording_with_lines():
             (2, "clean", 4, "name", NAN, NAN, 0),
             (3, "clean", 6, "token", NAN, NAN, 0),
             (4, "load", -1, "built before", NAN, NAN, 0),
+            (9, "never ran", 2, "name", NAN, NAN, 0),
         ),
     )
 

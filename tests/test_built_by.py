@@ -81,8 +81,6 @@ def test_lines_of_helpers_are_those_of_the_script_that_called_them():
         # A step that was not timed divides the group evenly; so does one of which no time passed.
         ([("a", 0, 1.0), ("b", 1, NAN)], (1.0, 1.0)),
         ([("a", 0, 0.0), ("b", 1, 0.0)], (1.0, 1.0)),
-        # Rows of one step count together, whatever was written between them.
-        ([("a", 0, 1.0), ("b", 1, 1.0), ("a", 0, 2.0), ("b", 1, NAN)], (1.5, 0.5)),
         # Two steps of one line are one line.
         ([("a", 0, 1.0), ("c", 0, 2.0), ("b", 1, 1.0)], (1.5, 0.5)),
     ],
@@ -123,7 +121,7 @@ def test_without_lines_there_are_no_rows_and_references_may_be_damaged():
     recording = recording_with_lines()
     assert len(lines(with_tables(recording, lines={}, steps={}))) == 0
     assert len(lines(Recording(start=0.0, stop=1.0, epoch=0.0))) == 0
-    odd = with_columns(recording, "steps", line=[0, 99, -7, 2, 4, 6, -1])
+    odd = with_columns(recording, "steps", line=[0, 99, -7, 2, 4, 6, -1, 0])
     odd = with_columns(odd, "lines", caller=[5, 1, -9, 99, 3, -1, 5])
     for by in ("line", "script"):
         assert lines(odd, by)["seconds"].sum() == pytest.approx(14.25)
@@ -135,11 +133,11 @@ def test_lines_sum_to_all_tasks(data):
     groups = data.draw(st.lists(st.integers(-1, 6), min_size=10, max_size=10))
     amounts = st.sampled_from([0.0, 1e-9, 0.5, 3.0, NAN])
     steps = {
-        name: data.draw(st.lists(amounts, min_size=7, max_size=7))
+        name: data.draw(st.lists(amounts, min_size=8, max_size=8))
         for name in ("seconds", "cpu_seconds")
     }
-    steps["group"] = data.draw(st.lists(st.integers(-1, 3), min_size=7, max_size=7))
-    steps["line"] = data.draw(st.lists(st.integers(-1, 6), min_size=7, max_size=7))
+    steps["group"] = data.draw(st.lists(st.integers(-1, 3), min_size=8, max_size=8))
+    steps["line"] = data.draw(st.lists(st.integers(-1, 6), min_size=8, max_size=8))
     recording = with_columns(with_columns(recording, "tasks", group=groups), "steps", **steps)
     for by in ("line", "script"):
         table = lines(recording, by)
@@ -169,7 +167,7 @@ def test_the_summary_has_five_lines_above_the_functions_and_all_by_line(tmp_path
 
 def test_work_that_was_built_before_the_recording_says_what_to_do():
     recording = recording_with_lines()
-    before = with_columns(recording, "steps", how=["built before"] * 7, line=[-1] * 7)
+    before = with_columns(recording, "steps", how=["built before"] * 8, line=[-1] * 8)
     text = " ".join(str(dask_diag.summary(before)).split())
     assert "(built before the recording) 98% 9 14.0 s" in text
     assert "98% of task time is work that was built before the recording: start recording" in text
@@ -266,7 +264,7 @@ def test_lines_are_compared_by_their_file_and_text():
     before = recording_with_lines()
     # The program was edited: lines moved, and `slow` was made quicker.
     moved = with_columns(before, "lines", line=[n + 10 for n in before.lines.line.tolist()])
-    after = with_columns(moved, "steps", seconds=[0.1, 0.3, 0.1, *[NAN] * 4])
+    after = with_columns(moved, "steps", seconds=[0.1, 0.3, 0.1, *[NAN] * 5])
     stops = before.tasks.start + np.where(
         np.arange(10) < 5, 1.0, before.tasks.stop - before.tasks.start
     )
@@ -310,3 +308,14 @@ def test_a_live_view_has_the_lines_of_a_growing_recording():
     show_last_frame("run.diag", Console(file=text, width=80, highlight=False))
     assert "line that built it" in text.getvalue()
     assert re.search(r"analysis.py:24  z = y.map_blocks\(slow\) +42% +6.00 s", text.getvalue())
+
+
+@pytest.mark.leaves_files
+def test_a_report_has_lines_that_ran_no_task():
+    """A graph was built on the line, and no task of it ran: the line has seconds of building."""
+    rows = [((0.0, 1.0), Root.GRAPH, [("<module>", ANALYSIS, 31, 1), CORE], 0.5, 0.5)]
+    recording = with_stacks(recording_with_lines(), rows)
+    recording = with_columns(recording, "lines", called=["", "", "", "", "x", "compute", "x"])
+    report_ = dask_diag.report(recording, "run.html").read_text()
+    assert "could not be made" not in report_
+    assert of_lines(recording, "tasks", "built_seconds")[31] == (0, 0.5)

@@ -11,6 +11,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from dask._task_spec import Task, TaskRef
 from dask.graph_manipulation import bind, checkpoint, clone, wait_on
 
 from dask_diag import Profiler
@@ -281,3 +282,24 @@ def test_lines_of_expressions_go_with_what_the_optimizer_makes_of_them():
     assert _lines_of(recording, "min-tree") == {"old = before.y.min()"}
     for function in ("nlargest", "nlargest-tree"):
         assert _lines_of(recording, function) <= {"largest = indexed.x.nlargest(2)"}
+
+
+def test_fused_tasks_of_one_name_can_have_different_steps():
+    def fused(number, second):
+        first = Task(("first", number), abs, -1)
+        then = Task((second, number), abs, TaskRef(first.key))
+        return Task.fuse(first, then, key=("both", number))
+
+    graph = {("both", number): fused(number, name) for number, name in enumerate("abb")}
+    with Profiler() as profiler:
+        assert dask.get(graph, list(graph)) == (1, 1, 1)
+    recording = profiler.recording
+    steps = {}
+    for row in _rows(recording.steps):
+        steps.setdefault(row["group"], []).append((row["function"], row["timed"]))
+    keys, groups = recording.tasks.key.tolist(), recording.tasks.group.tolist()
+    assert {key: sorted(steps[group]) for key, group in zip(keys, groups, strict=True)} == {
+        "('both', 0)": [("a", 1), ("first", 1)],
+        "('both', 1)": [("b", 2), ("first", 2)],
+        "('both', 2)": [("b", 2), ("first", 2)],
+    }

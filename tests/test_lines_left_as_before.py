@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import pickle
+import subprocess
+import sys
 import threading
 import traceback
 import weakref
@@ -154,6 +156,27 @@ def test_a_dask_without_one_of_the_functions_is_recorded_without_lines(monkeypat
     assert not len(recording.lines)
     assert set(recording.tasks.group.tolist()) == {-1}
     assert [notice for notice in profiler.notices() if "dask.core.gone" in notice]
+
+
+def test_collections_that_are_imported_meanwhile_have_lines():
+    program = """
+import dask, dask.bag
+from dask.base import DaskMethodsMixin
+from dask_diag import Profiler
+if __name__ == "__main__":
+    with Profiler() as profiler:
+        bag = dask.bag.from_sequence([{"x": 1}, {"x": 2}], npartitions=2)
+        frame = bag.to_dataframe(meta={"x": int})
+        total = frame.x.sum()
+        total.compute(scheduler="synchronous")
+    recording = profiler.recording
+    print(set(recording.steps.how.tolist()))
+    print(set(recording.lines.file.tolist()), 9 in recording.lines.line.tolist())
+    print("__init_subclass__" in vars(DaskMethodsMixin), profiler.notices())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    printed = done.stdout.splitlines()
+    assert printed == ["{'name'}", "{'<string>'} True", "False []"], done.stderr
 
 
 def test_what_was_built_before_is_not_guessed():

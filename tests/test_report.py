@@ -116,7 +116,7 @@ def test_pages_pass_the_checks_of_bokeh(tmp_path, caplog, monkeypatch):
 
 def test_all_sections_are_there_findings_first(page_of_a_block):
     page = Page(page_of_a_block)
-    assert list(page.sections) == ["header", *ALL]
+    assert list(page.sections) == ["header", *ALL[:2], "lines", *ALL[2:]]
     assert ALL[0] == "findings"
     assert "Nothing stood out" in page.sections["findings"]
     assert "26 rules that were tried" in page.sections["findings"]
@@ -130,8 +130,8 @@ def test_all_sections_are_there_findings_first(page_of_a_block):
     assert page.headings[0] == page.headings.count(1) == 1
     assert all(after <= before + 1 for before, after in zip(page.headings, page.headings[1:]))
     linked = {link[1:] for link in page.links}
-    assert linked == {"findings", "timeline", "functions", "memory", "flame", "tasks"}
-    assert linked <= set(ALL) <= set(page.ids)
+    assert linked == {"findings", "timeline", "lines", "functions", "memory", "flame", "tasks"}
+    assert linked <= {"lines", *ALL} <= set(page.ids)
     text = page_of_a_block.read_text()
     for name in ("tasks", "CPU", "memory", "cache"):
         assert f'aria-label="Plot of {name} over time"' in text

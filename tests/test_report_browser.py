@@ -103,7 +103,15 @@ def test_everything_is_reached_by_keyboard_in_the_order_of_the_page(opened):
         if not focused["figure"]:
             later.append(focused)
             assert focused["ring"], focused
-    assert links == ["#findings", "#timeline", "#functions", "#memory", "#flame", "#tasks"]
+    assert links == [
+        "#findings",
+        "#timeline",
+        "#lines",
+        "#functions",
+        "#memory",
+        "#flame",
+        "#tasks",
+    ]
     assert {"SUMMARY", "PRE"} <= {focused["tag"] for focused in later}
     assert "Time by function" in [focused["label"] for focused in later]
 

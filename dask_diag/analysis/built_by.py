@@ -9,7 +9,6 @@ seconds of all lines are the seconds of all tasks.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +25,7 @@ from dask_diag.model.table import Table
 from dask_diag.model.tables import Lines, Steps
 
 BY = ("line", "script")
+SECONDS, CPU, WAITS, _ALL = "seconds", "cpu", "waits", "all"
 _FUNCTIONS_NAMED = 3
 _BUILDING = (Root.BEFORE, Root.GRAPH, Root.BETWEEN)
 
@@ -93,41 +93,45 @@ class BuiltBy:
         self.places = [*dict.fromkeys(rows), BUILT_BEFORE, UNKNOWN]
         number = {place: n for n, place in enumerate(self.places)}
         self.place_of_row = np.array([number[place] for place in (*rows, UNKNOWN)], np.int64)
-        self._steps = steps = _summed(steps)
-        known = (steps.line >= -1) & (steps.line < len(rows))
-        self._place = self.place_of_row[np.where(known, steps.line, -1)]
-        self._place[steps.how.eq(LineSource.BEFORE) & (steps.line < 0)] = number[BUILT_BEFORE]
         # A name such as `wrapper` is no name of a function that was called.
         of_steps = np.isin(np.arange(len(rows)), steps.line)
         self.builders = np.flatnonzero(of_steps | ~lines.called.eq(""))
+        # Of work that was planned and did not run there is no task.
+        self._steps = steps = steps.filter(np.isin(steps.group, groups[groups >= 0]))
+        known = (steps.line >= -1) & (steps.line < len(rows))
+        self._place = self.place_of_row[np.where(known, steps.line, -1)]
+        self._place[steps.how.eq(LineSource.BEFORE) & (steps.line < 0)] = number[BUILT_BEFORE]
         self._group = steps.group
         self._has_steps = np.isin(groups, self._group)
         self._groups = 1 + int(self._group.max(initial=-1))
-        self._shares = _shares(self._group, steps.seconds)
-        waiting = np.maximum(steps.seconds - steps.cpu_seconds, 0.0)
-        self._cpu_shares = _shares(self._group, steps.cpu_seconds, self._shares)
-        self._wait_shares = _shares(self._group, waiting, self._shares)
+        shares = _shares(self._group, steps.seconds)
+        waits = np.maximum(steps.seconds - steps.cpu_seconds, 0.0)
+        self._shares = {
+            SECONDS: shares,
+            CPU: _shares(self._group, steps.cpu_seconds, shares),
+            WAITS: _shares(self._group, waits, shares),
+            _ALL: np.ones(len(shares)),
+        }
 
     @classmethod
     def of(cls, recording: Recording, by: str = "line") -> BuiltBy:
         """The lines of a recording."""
         return cls(recording.lines, recording.steps, recording.tasks.group, by)
 
-    def sums(self, amounts: FloatArray | BoolArray) -> FloatArray:
-        """The part of the sum of amounts of tasks that each line has; NaN counts as 0."""
-        return self._sums(amounts, self._shares)
+    def sums(self, amounts: FloatArray | BoolArray, by: str = SECONDS) -> FloatArray:
+        """The part of the sum of amounts of tasks that each line has; NaN counts as 0.
 
-    def cpu_sums(self, cpu: FloatArray) -> FloatArray:
-        """The same of CPU seconds, divided by the CPU seconds of steps; NaN where none is known."""
-        return self._known_sums(cpu, self._cpu_shares)
+        Amounts of a fused task are divided in proportion to the seconds, `CPU` seconds or `WAITS`
+        of its steps.
+        """
+        parts = self._by_group(amounts)[self._group] * self._shares[by]
+        sums = np.bincount(self._place, parts, len(self.places)).astype(float)
+        sums[-1] += float(np.nansum(amounts[~self._has_steps]))
+        return sums
 
-    def wait_sums(self, waits: FloatArray) -> FloatArray:
-        """The same of seconds off the CPU."""
-        return self._known_sums(waits, self._wait_shares)
-
-    def known_sums(self, amounts: FloatArray) -> FloatArray:
-        """The same as `sums`; NaN where no amount is known."""
-        return self._known_sums(amounts, self._shares)
+    def known_sums(self, amounts: FloatArray, by: str = SECONDS) -> FloatArray:
+        """The same; NaN where no amount is known."""
+        return np.where(self.sums(~np.isnan(amounts), _ALL) > 0, self.sums(amounts, by), np.nan)
 
     def counts(self) -> IntArray:
         """The number of tasks with a step of each line."""
@@ -137,27 +141,18 @@ class BuiltBy:
         counts[-1] += int((~self._has_steps).sum())
         return counts
 
-    def steps_of(self, place: int, seconds: FloatArray) -> list[tuple[str, float]]:
-        """The functions of the steps of a place, and their seconds, the longest first."""
-        of_place = np.flatnonzero(self._place == place)
-        of_group = self._by_group(seconds)
-        names = self._steps.function[of_place]
-        parts = of_group[self._group[of_place]] * self._shares[of_place]
-        sums = np.bincount(names.codes, parts, len(names.values))
-        present = dict.fromkeys(names.codes[np.argsort(-sums[names.codes], kind="stable")].tolist())
-        return [(names.values[code], float(sums[code])) for code in present]
-
-    def groups_of(self, place: int, seconds: FloatArray) -> list[int]:
-        """The groups with a step of a place, that with most seconds of the place first."""
-        of_place = np.flatnonzero(self._place == place)
-        parts = self._by_group(seconds)[self._group[of_place]] * self._shares[of_place]
-        order = of_place[np.argsort(-parts, kind="stable")]
-        return list(dict.fromkeys(self._group[order].tolist()))
+    def work_of(self, place: int, seconds: FloatArray) -> tuple[list[str], list[int]]:
+        """Functions and groups of the steps of a place, those with most of its seconds first."""
+        rows = np.flatnonzero(self._place == place)
+        parts = self._by_group(seconds)[self._group[rows]] * self._shares[SECONDS][rows]
+        rows = rows[np.argsort(-parts, kind="stable")]
+        functions, groups = self._steps.function[rows].tolist(), self._group[rows].tolist()
+        return list(dict.fromkeys(functions)), list(dict.fromkeys(groups))
 
     def main_lines(self) -> Categorical:
         """For each task the name of the line with most of its seconds; empty if unknown."""
         group, place, row = distinct_pairs(self._group, self._place)
-        order = np.argsort(np.bincount(row, self._shares, len(group)), kind="stable")
+        order = np.argsort(np.bincount(row, self._shares[SECONDS], len(group)), kind="stable")
         largest = np.full(self._groups + 1, len(self.places) - 1)
         # The last one of a group stays.
         largest[group[order]] = place[order]
@@ -169,16 +164,6 @@ class BuiltBy:
         known = self._has_steps
         groups, filled = self._groups_of_tasks[known], np.nan_to_num(amounts[known])
         return np.bincount(groups, filled, self._groups).astype(float)
-
-    def _sums(self, amounts: FloatArray | BoolArray, shares: FloatArray) -> FloatArray:
-        parts = self._by_group(amounts)[self._group] * shares
-        sums = np.bincount(self._place, parts, len(self.places)).astype(float)
-        sums[-1] += float(np.nansum(amounts[~self._has_steps]))
-        return sums
-
-    def _known_sums(self, amounts: FloatArray, shares: FloatArray) -> FloatArray:
-        known = self._sums(~np.isnan(amounts), np.ones(len(self._group)))
-        return np.where(known > 0, self._sums(amounts, shares), np.nan)
 
 
 def lines(source: Sources, by: str = "line") -> Table:
@@ -242,7 +227,7 @@ def table_of_lines(recording: Recording, built: BuiltBy, sizes: FloatArray | Non
     unmeasured = np.full(len(tasks), np.nan)
     # Without steps no line is known: a table of one unknown line would say nothing.
     is_present = ((counts > 0) | (np.nan_to_num(building) > 0)) & (len(recording.steps) > 0)
-    order = np.argsort(-(seconds + np.nan_to_num(building) * 1e-9), kind="stable")
+    order = np.argsort(-seconds, kind="stable")
     order = order[is_present[order]]
     places = [built.places[n] for n in order.tolist()]
     table = Table(
@@ -252,12 +237,12 @@ def table_of_lines(recording: Recording, built: BuiltBy, sizes: FloatArray | Non
             "text": Categorical.of(place.text for place in places),
             "tasks": counts[order],
             "seconds": seconds[order],
-            "cpu_seconds": built.cpu_sums(cpu)[order],
+            "cpu_seconds": built.known_sums(cpu, CPU)[order],
             "built_seconds": building[order],
             "bytes": built.known_sums(unmeasured if sizes is None else sizes)[order],
-            "waits": built.wait_sums(noncpu)[order],
+            "waits": built.known_sums(noncpu, WAITS)[order],
             "functions": Categorical.of(
-                named(name for name, _ in built.steps_of(n, wall)) for n in order.tolist()
+                ", ".join(built.work_of(n, wall)[0][:_FUNCTIONS_NAMED]) for n in order.tolist()
             ),
         }
     )
@@ -289,12 +274,6 @@ def changes_of_lines(before: Recording, after: Recording) -> Table:
     )
 
 
-def named(functions: Iterable[str]) -> str:
-    """The first functions, in one text."""
-    listed = list(functions)
-    return ", ".join(listed[:_FUNCTIONS_NAMED] + ["…"] * (len(listed) > _FUNCTIONS_NAMED))
-
-
 def seconds_building(
     recording: Recording, built: BuiltBy, chosen: BoolArray | None = None
 ) -> FloatArray:
@@ -307,15 +286,9 @@ def seconds_building(
     samples, tree, frames = recording.samples, recording.call_tree, recording.frames
     if not len(samples):
         return np.full(len(built.places), np.nan)
-    lines = recording.lines
-    builders = built.builders
-    heads = built.heads[builders]
-    at = list(lines.tuples("file", "line"))
-    place_at = {
-        at[head]: place for head, place in zip(heads, built.place_of_row[heads], strict=True)
-    }
-    building_at = {at[row] for row in builders}
-    sampled = list(frames.tuples("file", "line"))
+    at, sampled = ([*table.tuples("file", "line")] for table in (recording.lines, frames))
+    place_at = {at[head]: built.place_of_row[head] for head in built.heads[built.builders]}
+    building_at = {at[row] for row in built.builders}
     places = np.array([place_at.get(line, -1) for line in sampled], np.int64)
     is_builder = np.array([line in building_at for line in sampled], bool)
     building = innermost(tree.parent, is_builder[tree.frame])
@@ -333,29 +306,6 @@ def _heads(lines: Lines) -> IntArray:
         # A line comes after its caller.
         heads.append(heads[caller] if 0 <= caller < row else row)
     return np.array(heads, np.int64)
-
-
-def _summed(steps: Steps) -> Steps:
-    """A row per group, function, line and source: several rows of a step count together."""
-    steps = steps.filter(steps.group >= 0)
-    kinds = Categorical.of(steps.tuples("group", "function", "line", "how"))
-    values = list(zip(*kinds.values, strict=True)) or [()] * 4
-    sums = {}
-    for name in ("seconds", "cpu_seconds"):
-        known = ~np.isnan(steps[name])
-        amounts = np.bincount(kinds.codes[known], steps[name][known], len(kinds.values))
-        is_known = np.bincount(kinds.codes, known, len(kinds.values)) > 0
-        sums[name] = np.where(is_known, amounts, np.nan)
-    return Steps(
-        {
-            "group": np.array(values[0], np.int64),
-            "function": Categorical.of(values[1]),
-            "line": np.array(values[2], np.int64),
-            "how": Categorical.of(values[3]),
-            **sums,
-            "timed": np.bincount(kinds.codes, steps.timed, len(kinds.values)).astype(np.int64),
-        }
-    )
 
 
 def _shares(group: IntArray, amounts: FloatArray, instead: FloatArray | None = None) -> FloatArray:

@@ -36,26 +36,47 @@ def capturing() -> Capture | None:
 
 
 def start_capturing() -> None:
-    """Note lines from now on, unless the configuration forbids it; also after further imports."""
+    """Note lines from now on, unless the configuration forbids it; also after further imports.
+
+    Nothing is raised: a notice says why lines are missing.
+    """
     with _lock:
-        when = dask.config.get("diag.lines.capture", ACTIVE)
-        if Now.capture is None and when == NEVER:
-            return
-        replaced = [*_REPLACED, *_of_expressions(), *_of_clients()]
-        missing = sorted(one.name for one in replaced if not one.exists())
-        Now.why_not = f"this version of dask lacks {', '.join(missing)}" if missing else ""
-        if missing:
-            return
-        if Now.capture is None:
-            packages = dask.config.get("diag.lines.packages", ()) or ()
-            capture = Capture(_MOST_NAMES.get(when, _MOST_NAMES[ACTIVE]), packages)
-            note_existing(capture)
-            Now.capture = capture
-        # Modules may have been imported since.
-        for one in replaced:
-            if one not in _put_in:
-                one.put_in()
-                _put_in.append(one)
+        try:
+            when = dask.config.get("diag.lines.capture", ACTIVE)
+            if Now.capture is not None or when != NEVER:
+                _put_in_all(_MOST_NAMES.get(when, _MOST_NAMES[ACTIVE]))
+        except Exception as error:
+            Now.why_not = f"{type(error).__name__}: {error}"
+
+
+def _put_in_all(most: int) -> None:
+    """Replace what is loaded and not replaced yet."""
+    replaced = [*_REPLACED, *_of_expressions(), *_of_clients()]
+    missing = sorted(one.name for one in replaced if not one.exists())
+    Now.why_not = f"this version of dask lacks {', '.join(missing)}" if missing else ""
+    if missing:
+        return
+    if Now.capture is None:
+        packages = dask.config.get("diag.lines.packages", None) or ()
+        capture = Capture(most, [packages] if isinstance(packages, str) else packages)
+        note_existing(capture)
+        Now.capture = capture
+        if _INIT_SUBCLASS not in vars(DaskMethodsMixin):
+            setattr(DaskMethodsMixin, _INIT_SUBCLASS, _hear_of_collections)
+    for one in replaced:
+        if one not in _put_in:
+            one.put_in()
+            _put_in.append(one)
+
+
+_INIT_SUBCLASS = "__init_subclass__"
+
+
+@classmethod  # type: ignore[misc]
+def _hear_of_collections(cls: Any) -> None:
+    """Replace methods of collections that are imported while lines are captured."""
+    super(DaskMethodsMixin, cls).__init_subclass__()
+    start_capturing()
 
 
 def stop_capturing() -> None:
@@ -66,6 +87,8 @@ def stop_capturing() -> None:
         Now.capture = None
         while _put_in:
             _put_in.pop().take_out()
+        if vars(DaskMethodsMixin).get(_INIT_SUBCLASS) is _hear_of_collections:
+            delattr(DaskMethodsMixin, _INIT_SUBCLASS)
 
 
 def why_no_lines() -> list[str]:

@@ -618,10 +618,7 @@ class Lines(RecordingTable):
 
 
 class Steps(RecordingTable):
-    """A row per kind of tasks (group) and step of them; a task that is not fused is one step.
-
-    A step can have several rows: they count together.
-    """
+    """A row per kind of tasks (group) and step of them; a task that is not fused is one step."""
 
     __slots__ = ()
     group = group_number("The kind of tasks: of one name, or with the same steps and lines.")

@@ -248,6 +248,8 @@ class Diagnostic(Observer):
             self._guarded("to join clusters", self._join_clusters)
 
     def _deactivate(self) -> None:
+        for text in why_no_lines() if self.session.computations else ():
+            self.session.fault(text)
         if self._leader is None:
             self.leave_clusters()
         release(self._callback)
@@ -271,8 +273,8 @@ class Diagnostic(Observer):
                 "this version of dask exposes only the first of several overlapping computations; "
                 "upgrade dask to record all of them"
             )
-        if self.session.computations:
-            notices += why_no_lines()
+        if self.session.computations and self.is_active:
+            notices += [text for text in why_no_lines() if text not in notices]
         logs = self.clusters.logs if self._leader is None else ()
         return notices + [text for log in logs for text in log.notices()]
 

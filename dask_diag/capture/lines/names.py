@@ -117,6 +117,7 @@ def plain_name(name: Hashable) -> Hashable:
 
 _UNKNOWN = Site([], [], "")
 _MOST_SHARED = 10_000
+_MOST_FAULTS = 5
 T = TypeVar("T")
 NOWHERE = Site([], [], "")
 """Of names that were made where no frame of the user's is on the stack, as on a pool's threads."""
@@ -161,7 +162,8 @@ class Capture:
 
     def fault(self, error: Exception) -> None:
         """Note an error."""
-        self.faults.add(f"{type(error).__name__}: {error}")
+        if len(self.faults) < _MOST_FAULTS:
+            self.faults.add(f"{type(error).__name__}: {error}")
 
 
 class Now:

@@ -208,11 +208,6 @@ class SourceTable(Part):
     files: Sequence[SourceFile]
     numbers: Mapping[str, object] = field(repr=False)
 
-    @property
-    def far(self) -> int:
-        """The number of lines that are shown when asked for."""
-        return sum(row.is_far for file in self.files for row in file.rows)
-
 
 @dataclass(frozen=True)
 class PathSwitch(Part):

@@ -25,6 +25,7 @@ export function show_lines({modes, groups}, has_figures) {
         else page.is_whole = !page.is_whole
         show(page)
     })
+    root.querySelector("[data-far]").hidden = root.querySelector(".far") === null
     show(page)
     if (has_figures) join_timeline(page)
 }

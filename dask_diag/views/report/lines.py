@@ -12,7 +12,7 @@ from math import isnan
 
 import numpy as np
 
-from dask_diag.analysis.built_by import BY, BuiltBy, table_of_lines
+from dask_diag.analysis.built_by import BY, BuiltBy, Place, table_of_lines
 from dask_diag.analysis.facts import MOST_SIMULATED, Analysis
 from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.simulation.schedulers import result_sizes
@@ -34,15 +34,14 @@ def lines(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         return
     sizes = result_sizes(recording) if len(tasks) * 10 <= MOST_SIMULATED else None
     function_of = lookup(tasks.group, tasks.function)
-    shown: dict[tuple[str, int, str], int] = {}
+    shown: dict[Place, int] = {}
     modes: dict[str, dict[int, list[object]]] = {by: {} for by in BY}
     for by, of_rows in modes.items():
         built = BuiltBy.of(recording, by)
         for record in table_of_lines(recording, built, sizes).to_dicts():
             place = place_of(record)
-            groups = built.groups_of(built.places.index(place), analysis.task_seconds)
-            row = shown.setdefault(place if not place.line else (*place[:2], ""), len(shown))
-            of_rows[row] = [
+            _, groups = built.work_of(built.places.index(place), analysis.task_seconds)
+            of_rows[shown.setdefault(place, len(shown))] = [
                 *(None if isnan(record[name]) else record[name] for name in _MEASURES),
                 *(record["tasks"], safe(record["functions"], 60)),
                 figures.colors[function_of[groups[0]]] if groups else "",
@@ -57,7 +56,7 @@ def lines(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     yield from (Text([text]) for _, text in on_work_built_before(analysis.lines))
 
 
-def _files(analysis: Analysis, shown: dict[tuple[str, int, str], int]) -> Iterator[SourceFile]:
+def _files(analysis: Analysis, shown: dict[Place, int]) -> Iterator[SourceFile]:
     """The files, each with its lines in order; work without a line is in none."""
     sources = sources_of(analysis.recording)
     for file in dict.fromkeys(file for file, _, _ in shown):
