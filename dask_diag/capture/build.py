@@ -139,6 +139,9 @@ def computations_tables(
             {**_row_of_computation(info, now), **limits} for info in infos
         ),
         "pools": _pools_table(infos),
+        "repeated_steps": tables.RepeatedSteps.of_rows(
+            (info.name, *step) for info in infos for step in info.repeated_steps
+        ),
         "workers": workers_table(infos),
         "threads": threads_table(computations),
     }

@@ -31,6 +31,7 @@ from dask_diag.capture.metrics import (
     listening,
     stop_hearing_distributed,
 )
+from dask_diag.capture.steps import RepeatedStep
 from dask_diag.capture.task import (
     ROW,
     Exceptional,
@@ -241,6 +242,8 @@ class ComputationInfo(NamedTuple):
         while it runs.
     pools : tuple of NativePool
         The pools of threads of native libraries, if it has ended and was not short.
+    repeated_steps : tuple of RepeatedStep
+        Steps in fused tasks that ran in an earlier computation.
     remote_workers : mapping
         The worker processes that ran tasks, by pid, with what their other threads used.
     not_run : mapping
@@ -268,6 +271,7 @@ class ComputationInfo(NamedTuple):
     cpu_own_threads: float
     own_seconds: float
     pools: tuple[NativePool, ...]
+    repeated_steps: tuple[RepeatedStep, ...]
     remote_workers: Mapping[int, RemoteWorker]
     not_run: Mapping[str, int] = NOTHING
 
@@ -501,6 +505,7 @@ class Computation:
         "prepared",
         "probes",
         "remote_workers",
+        "repeated_steps",
         "requested",
         "result_sizes",
         "rows",
@@ -571,6 +576,7 @@ class Computation:
         self.span = current_span()
         self.annotated: Mapping[Hashable, object] = annotations_of_graph("span", scheduler)
         self.remote_workers: dict[int, RemoteWorker] = {}
+        self.repeated_steps: tuple[RepeatedStep, ...] = ()
         self.packing: Transfer | None = None
         self.dsk = dsk
         self.state: SchedulerState = {}

@@ -35,6 +35,7 @@ from dask_diag.capture.log import (
     dependents_of,
     spans_of_tasks,
 )
+from dask_diag.capture.steps import SeenSteps
 from dask_diag.capture.task import take_measurement, this_thread
 from dask_diag.capture.worker_starts import end_of_pool
 from dask_diag.hooks.calls import calls_of_threads, codes_of_dask_calls
@@ -112,6 +113,7 @@ def _info_with(computation: Computation, usage: Usage, **of_end: Any) -> Computa
         cpu_hooks=hooks_cpu_of(computation),
         cpu_ends=computation.own.cpu,
         own_seconds=computation.own.seconds,
+        repeated_steps=computation.repeated_steps,
         remote_workers=dict(computation.remote_workers) or NOTHING,
         **(of_end or _NO_END),
     )
@@ -372,6 +374,8 @@ class Session:
         Computations since the diagnostic was cleared.
     faults : list of str
         Errors of the diagnostic itself, each once. They are shown to the user and never raised.
+    steps : SeenSteps
+        Steps in fused tasks of these computations.
     """
 
     def __init__(self) -> None:
@@ -380,6 +384,7 @@ class Session:
         self.epoch = 0.0
         self.computations: list[Computation] = []
         self.faults: list[str] = []
+        self.steps = SeenSteps()
         self.anchor()
 
     def anchor(self) -> None:
@@ -392,6 +397,7 @@ class Session:
             computation for computation in self.computations if computation.finished is None
         ]
         self.faults = []
+        self.steps = SeenSteps()
         self.start = start
         self.stop = None
 

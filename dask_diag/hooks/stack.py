@@ -19,7 +19,7 @@ import dask.multiprocessing
 import dask.optimization
 import dask.threaded
 import dask.utils
-from dask._task_spec import DataNode
+from dask._task_spec import DataNode as DataNode
 from dask._task_spec import GraphNode as GraphNode
 from dask._task_spec import Task as Task
 from dask.highlevelgraph import HighLevelGraph
@@ -64,6 +64,18 @@ def contents_of_node(node: object) -> tuple[object, ...]:
     if isinstance(node, Task):
         return (node.func, *node.args, *node.kwargs.values())
     return (node.value,) if isinstance(node, DataNode) else ()
+
+
+_SUBGRAPH: object = getattr(dask._task_spec, "_execute_subgraph", None)
+"""The function of a task that dask made of several steps, in a dask that has it."""
+
+
+def steps_of(node: object) -> Mapping[Hashable, object] | None:
+    """The steps of a fused task, by key; None for any other node."""
+    if type(node) is Task and node.func is _SUBGRAPH:
+        steps = node.args[0] if node.args else None
+        return steps if type(steps) is dict else None
+    return None
 
 
 _SAY_WHO: Final = {
