@@ -308,6 +308,32 @@ def tasks_with_overhead(count, work, overhead, workers=1):
     )
 
 
+def divided(parts, joined=False):
+    """Each of 20 results is divided into so many parts; a step uses each part, or joins them."""
+    recording = tasks_with_overhead(20 * (1 + 2 * parts), 0.0002, 0.0008)
+    split, use = (np.arange(20 * parts) + start for start in (20, 20 + 20 * parts))
+    users = use[np.arange(20 * parts) // parts] if joined else use
+    functions = np.repeat(["read", "split", "use"], [20, 20 * parts, 20 * parts])
+    return with_tables(
+        with_columns(recording, "tasks", function=functions.tolist()),
+        dependencies={
+            "task": [*split.tolist(), *users.tolist()],
+            "depends_on": [*((split - 20) // parts).tolist(), *split.tolist()],
+        },
+    )
+
+
+def test_a_step_that_divides_results_is_named_and_no_factor():
+    named = ("estimate", "split divides 20 results into", "not: times as large")
+    cases = {
+        (7,): (*named, "fewer and larger parts in split"),
+        (5,): ("not: divides", "times as large"),
+        # As the edges of `map_overlap` are.
+        (7, True): "not: divides",
+    }
+    check("tasks-too-small", divided, cases)
+
+
 def shared_with(others):
     """The overhead is 30% of the time; others had the CPU for a share of what tasks needed."""
     recording = tasks_with_overhead(100, 0.007, 0.003)

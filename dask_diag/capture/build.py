@@ -154,6 +154,9 @@ def computations_tables(
     others = [(one, of_tasks) for one, of_tasks in pairs if any(one.facts[_PLAIN:])]
     made["pools"] = _pools_table(one for one, _ in others)
     made["quotas"] = _quotas_table(computations)
+    made["repeated_steps"] = tables.RepeatedSteps.of_rows(
+        (one.name, *step) for one, _ in others for step in one.facts.repeated_steps
+    )
     made["workers"] = workers_table(one for one, _ in others)
     return {**made, "threads": threads_table(others)}
 

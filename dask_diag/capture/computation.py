@@ -34,6 +34,7 @@ from dask_diag.capture.metrics import (
     notice_collections,
     stop_hearing_distributed,
 )
+from dask_diag.capture.steps import RepeatedStep
 from dask_diag.capture.task import (
     ROW,
     Exceptional,
@@ -307,6 +308,8 @@ class Facts(NamedTuple):
         The worker processes that ran tasks, by pid, with what their other threads used.
     not_run : mapping
         How many tasks of each function it did not come to, if it failed.
+    repeated_steps : tuple of RepeatedStep
+        Steps in fused tasks that ran in an earlier computation.
     """
 
     pid: int
@@ -321,6 +324,7 @@ class Facts(NamedTuple):
     pools: tuple[NativePool, ...] = ()
     remote_workers: Mapping[int, RemoteWorker] = NOTHING
     not_run: Mapping[str, int] = NOTHING
+    repeated_steps: tuple[RepeatedStep, ...] = ()
 
     @classmethod
     def shared(cls, plain: tuple[Any, ...], *others: Any) -> Facts:
@@ -549,6 +553,7 @@ class Computation:
         "prepared",
         "probes",
         "remote_workers",
+        "repeated_steps",
         "requested",
         "result_sizes",
         "rows",
@@ -619,6 +624,7 @@ class Computation:
         self.span = current_span()
         self.annotated: Mapping[Hashable, object] = annotations_of_graph("span", scheduler)
         self.remote_workers: dict[int, RemoteWorker] = {}
+        self.repeated_steps: tuple[RepeatedStep, ...] = ()
         self.packing: Transfer | None = None
         self.dsk = dsk
         self.state: SchedulerState = {}

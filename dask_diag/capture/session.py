@@ -38,6 +38,7 @@ from dask_diag.capture.log import (
     shared,
     spans_of_tasks,
 )
+from dask_diag.capture.steps import SeenSteps
 from dask_diag.capture.task import take_measurement, this_thread
 from dask_diag.capture.worker_starts import end_of_pool
 from dask_diag.hooks.calls import calls_of_threads, codes_of_dask_calls
@@ -134,7 +135,14 @@ def _snapshot(
         *usage,
         *computation.tasks_done(),
     )
-    facts = Facts.shared(plain, threads, pools, dict(computation.remote_workers), not_run)
+    facts = Facts.shared(
+        plain,
+        threads,
+        pools,
+        dict(computation.remote_workers),
+        not_run,
+        computation.repeated_steps,
+    )
     return ComputationSnapshot(computation.number, facts, array("d", numbers), tasks)
 
 
@@ -405,6 +413,8 @@ class Session:
         Computations since the diagnostic was cleared; of an ended one its snapshot.
     faults : list of str
         Errors of the diagnostic itself, each once. They are shown to the user and never raised.
+    steps : SeenSteps
+        Steps in fused tasks of these computations.
     """
 
     def __init__(self) -> None:
@@ -413,6 +423,7 @@ class Session:
         self.epoch = 0.0
         self.computations: list[Computation | ComputationSnapshot] = []
         self.faults: list[str] = []
+        self.steps = SeenSteps()
         self.anchor()
 
     def anchor(self) -> None:
@@ -425,6 +436,7 @@ class Session:
             computation for computation in self.computations if computation.finished is None
         ]
         self.faults = []
+        self.steps = SeenSteps()
         self.start = start
         self.stop = None
 

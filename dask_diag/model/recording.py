@@ -47,6 +47,7 @@ from dask_diag.model.tables import (
     Progress,
     Quotas,
     RecordingTable,
+    RepeatedSteps,
     Resources,
     Samples,
     Steps,
@@ -94,6 +95,8 @@ class Recording:
         A row per computation and function: the number of tasks that the scheduler was to run.
     progress : Table
         A row per computation that was still running: how many tasks had finished.
+    repeated_steps : Table
+        A row per computation, function and step of its fused tasks, if steps of them ran before.
     tasks : Table
         A row per task that was submitted.
     dependencies : Table
@@ -212,6 +215,7 @@ class Recording:
     steps: Steps = _NO_ROWS
     planned: Planned = _NO_ROWS
     progress: Progress = _NO_ROWS
+    repeated_steps: RepeatedSteps = _NO_ROWS
     environment: Environment = _NO_ROWS
     chunks: Chunks = _NO_ROWS
     branches: Branches = _NO_ROWS
@@ -354,7 +358,8 @@ T = TypeVar("T", bound=RecordingTable)
 
 # All profilers have the computations of a block and their threads: no repetition.
 _TABLES_BY_COMPUTATION = {
-    **dict.fromkeys(("computations", "planned", "progress", "pools", "quotas", "threads"), False),
+    **dict.fromkeys(("computations", "planned", "progress", "pools", "quotas"), False),
+    **dict.fromkeys(("repeated_steps", "threads"), False),
     **dict.fromkeys(("tasks", "cached_results"), True),
     **dict.fromkeys(("memory", "allocations"), False),
 }

@@ -286,6 +286,18 @@ class Planned(RecordingTable):
     tasks = integer("Number of tasks, including those that were not run.")
 
 
+class RepeatedSteps(RecordingTable):
+    """A row per computation, function and step of its fused tasks, if steps of them ran before."""
+
+    __slots__ = ()
+    computation = category("The computation.")
+    function = category("The function of the fused tasks, as in `tasks`.")
+    step = category("The prefix of the step's key.")
+    calls = category("Names of the functions that the step calls, separated by spaces.")
+    runs = integer("Number of steps.")
+    repeats = integer("Number of these steps that ran in an earlier computation, by key.")
+
+
 class Progress(RecordingTable):
     """A row per running computation, at the time when the recording was last read or written."""
 

@@ -18,6 +18,7 @@ from dask_diag.profilers.base import Diagnostic
 if TYPE_CHECKING:
     from dask_diag.cluster.wire import Wants
     from dask_diag.model.recording import Recording
+    from dask_diag.profilers.engine import Watch
     from dask_diag.sampling.waits import WaitRecorder
 
 
@@ -128,6 +129,12 @@ class Profiler(Diagnostic):
     def _began(self, computation: Computation) -> None:
         if self._waits is not None:
             self._waits.begin(computation)
+
+    def tasks_start(self, watch: Watch) -> None:
+        """Count the steps in fused tasks that ran in an earlier computation."""
+        computation = watch.computation
+        repeated = self.session.steps.count(computation.dsk)
+        computation.repeated_steps = computation.repeated_steps or repeated
 
     def computation_ends(self, computation: Computation, failed: bool) -> None:
         """Stop recording waits."""

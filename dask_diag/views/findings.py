@@ -7,6 +7,7 @@ from math import isnan
 
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import FIND_OUT, MEASURED, NO_FIX, Finding
+from dask_diag.analysis.findings.rules import saved_together
 from dask_diag.analysis.headline import why_no_tasks
 from dask_diag.formatting import count, percent, seconds
 from dask_diag.model.codes import STATES, UNKNOWN_WORKER
@@ -32,15 +33,16 @@ def saving(finding: Finding) -> str:
     return said and f"could save {said}"
 
 
-def savings_overlap(findings: Sequence[Finding], recording: Recording) -> str:
+def savings_overlap(findings: Sequence[Finding], analysis: Analysis) -> str:
     """A sentence if findings together claim more than the wall time; else nothing."""
     claimed = sum(f.potential_saving for f in findings if not isnan(f.potential_saving))
-    wall = recording.stop - recording.start
+    wall = analysis.recording.stop - analysis.recording.start
     if claimed <= wall:
         return ""
     return (
-        f"These savings overlap: {seconds(claimed)} in sum, but the whole run took "
-        f"{seconds(wall)}. Fix one, and record again."
+        f"These savings overlap: {seconds(claimed)} in sum, together at most "
+        f"{seconds(saved_together(analysis, findings))} of {seconds(wall)}. Fix one, and record "
+        "again."
     )
 
 

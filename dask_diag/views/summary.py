@@ -187,7 +187,7 @@ def summary_parts(analysis: Analysis, verbose: bool = False) -> SummaryParts:
         headline=f"{sentence(analysis, findings)}\n{outcome(analysis)}",
         warning=incomplete(analysis.recording),
         findings=[_in_words(finding, analysis.recording) for finding in shown_findings],
-        note_on_findings=savings_overlap(shown_findings, analysis.recording),
+        note_on_findings=savings_overlap(shown_findings, analysis),
         more=explained_by(shown_findings),
         bar_title=f"Wall time {seconds(wall)}",
         bar=shares,
@@ -218,7 +218,7 @@ class FindingList(list[Finding]):
 
     def _repr_html_(self) -> str:
         texts = [_in_words(finding, self._recording) for finding in self]
-        note = savings_overlap(self, self._recording)
+        note = savings_overlap(self, Analysis(self._recording))
         return findings_html(texts, note) or f"<p>{no_findings(Analysis(self._recording))}</p>"
 
 

@@ -171,6 +171,17 @@ def healthy_first(_: None, remedied: bool) -> float:
     return round(float(sum(dask.compute(*(delayed(sorted_random)(size) for size in sizes)))), 3)
 
 
+def days(_: None, remedied: bool) -> float:
+    """An anomaly by month, for which each day becomes a chunk of its own."""
+    values = da.ones((1200, 40, 40), chunks=(120, 40, 40))
+    month = np.arange(1200) // 30 % 12
+    means = np.arange(12.0)[month][:, None, None]
+    if not remedied:
+        values = values.rechunk({0: 1})
+        means = da.from_array(means, chunks=(1, 1, 1))
+    return round(float((values - means).std(axis=0).mean().compute()), 6)
+
+
 PROCESSES = {"scheduler": "processes", "num_workers": 2}
 HOLDING: frozenset[str] = frozenset({"gil-bound"})
 WAITING: frozenset[str] = frozenset({"too-few-threads"})
@@ -224,6 +235,12 @@ PROGRAMS = (
     ),
     Program("objects in pure calls", hashed_arguments, "graph-preparation"),
     Program("healthy: an array of numbers", healthy_arrays),
+    Program(
+        "an anomaly with a chunk for each day",
+        days,
+        "tasks-too-small",
+        true=frozenset({"graph-preparation", "scheduler-bound"}),
+    ),
     Program("a kernel that compiles", compiled_once, "first-call"),
     Program("a model loaded first", model_in_a_bag, "first-call", true=HOLDING, remaining=HOLDING),
     # Two large tasks at first leave nobody idle.

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dask_diag.analysis.call_tree import innermost
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
     MOST_NAMED,
@@ -22,15 +23,17 @@ from dask_diag.analysis.findings.rule import (
     where_of_intervals,
     where_of_tasks,
 )
-from dask_diag.analysis.groups import counts_by
+from dask_diag.analysis.groups import counts_by, sums_by
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, FloatArray, IntArray
-from dask_diag.model.codes import Outcome
+from dask_diag.model.codes import Outcome, Root
 from dask_diag.model.recording import Recording
 
 REPEATED = 0.05
 """Least share of the time in computations that repeated work takes."""
+FEWEST_SAMPLES = 10
+"""Samples of fused tasks; with fewer it is not known which step takes the time."""
 _TOKEN = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])")
 """The end of a name that dask gave to work. The user may give a name to other work, too."""
 
@@ -40,9 +43,10 @@ def repeated_work(analysis: Analysis) -> Diagnosis | None:
     """Computations did work that an earlier computation had done."""
     recording, computations = analysis.recording, analysis.computations
     repeats = _repeats(recording)
-    if not repeats.is_repeat.any():
+    steps = _repeated_steps(recording, repeats.is_repeat)
+    seconds = analysis.task_seconds * np.where(repeats.is_repeat, 1.0, steps.shares)
+    if not seconds.any():
         return None
-    seconds = analysis.task_seconds * repeats.is_repeat
     # A computation is shorter by the share that repeats have of its tasks' time.
     called, names = call_times(computations), computations.computation.tolist()
     of_all, of_repeats = (
@@ -59,22 +63,13 @@ def repeated_work(analysis: Analysis) -> Diagnosis | None:
     if lost < REPEATED * analysis.computing:
         return None
     where = where_of_tasks(analysis, seconds)
-    function = where.functions[0]
-    is_of_function = recording.tasks.function.eq(function) & repeats.is_counted
-    is_repeat = is_of_function & repeats.is_repeat
     sites = largest(computations.call_site, walls, MOST_NAMED, WORTH_NAMING)
     return Diagnosis(
         severity_of(lost / analysis.computing),
         Gain(lost),
         evidence(
-            "{repeats:count} of {runs:count} runs of {function} repeat earlier ones: "
-            "{keys:different key} in {computations:computation}. All repeated work took "
-            "{took:seconds} of task time{sites}{others}",
-            repeats=is_repeat.sum(),
-            runs=is_of_function.sum(),
-            function=function,
-            keys=(is_of_function & ~repeats.is_repeat).sum(),
-            computations=(counts_by(recording.tasks.computation[is_of_function]) > 0).sum(),
+            "{what}. All repeated work took {took:seconds} of task time{sites}{others}",
+            what=_most_repeated(analysis, repeats, steps),
             took=seconds.sum(),
             sites=f", called at {in_words(sites)}" if any(sites) else "",
             others=_others(where.functions[1:]),
@@ -83,6 +78,108 @@ def repeated_work(analysis: Analysis) -> Diagnosis | None:
         "once and keep it in memory, x = x.persist(), if it fits",
         where,
     )
+
+
+def _most_repeated(analysis: Analysis, repeats: _Repeats, steps: _RepeatedSteps) -> Evidence:
+    """Clause on the function, or step in fused tasks, whose repeats took most time."""
+    tasks = analysis.tasks
+    whole = sums_by(tasks.function, analysis.task_seconds * repeats.is_repeat)
+    step, seconds = max(steps.seconds.items(), key=lambda pair: pair[1], default=("", 0.0))
+    if seconds > whole.max(initial=0.0):
+        return evidence(
+            "{repeats:run} of {step}, a step in fused tasks, repeated earlier ones",
+            repeats=steps.repeats[step],
+            step=step,
+        )
+    function = tasks.function.values[int(whole.argmax())]
+    is_of_function = tasks.function.eq(function) & repeats.is_counted
+    return evidence(
+        "{repeats:count} of {runs:count} runs of {function} repeat earlier ones: "
+        "{keys:different key} in {computations:computation}",
+        repeats=(is_of_function & repeats.is_repeat).sum(),
+        runs=is_of_function.sum(),
+        function=function,
+        keys=(is_of_function & ~repeats.is_repeat).sum(),
+        computations=(counts_by(tasks.computation[is_of_function]) > 0).sum(),
+    )
+
+
+class _RepeatedSteps(NamedTuple):
+    """Steps in fused tasks that ran in an earlier computation.
+
+    Attributes
+    ----------
+    shares : array of float
+        Share of each task's time in such steps; 0 for tasks that are repeats as a whole.
+    seconds : dict of str to float
+        Seconds of repeated steps of each name, without those tasks.
+    repeats : dict of str to int
+        Number of repeats of the steps of each name.
+    """
+
+    shares: FloatArray
+    seconds: dict[str, float]
+    repeats: dict[str, int]
+
+
+def _repeated_steps(recording: Recording, is_repeat: BoolArray) -> _RepeatedSteps:
+    """Repeated steps, with their times by samples of stacks: without samples these are not known.
+
+    Parameters
+    ----------
+    recording : Recording
+    is_repeat : array of bool
+        Mask of the tasks that are repeats as a whole.
+    """
+    tasks, table = recording.tasks, recording.repeated_steps
+    shares = np.zeros(len(tasks))
+    seconds: dict[str, float] = {}
+    repeats: dict[str, int] = {}
+    took = np.nan_to_num(tasks.stop - tasks.start)
+    of_steps = {
+        function: _shares_of_steps(recording, function) for function in table.function.values
+    }
+    for row in table.to_dicts():
+        step, runs, again = row["step"], row["runs"], row["repeats"]
+        repeats[step] = repeats.get(step, 0) + again
+        is_here = tasks.computation.eq(row["computation"]) & tasks.function.eq(row["function"])
+        share = of_steps[row["function"]].get((step, row["calls"]), 0.0)
+        if not share or not is_here.any():
+            continue
+        # Tasks that are repeats as a whole have these steps, too.
+        whole = float(is_repeat[is_here].mean())
+        rest = max(again / runs - whole, 0.0) / (1 - whole) if whole < 1 else 0.0
+        is_here &= ~is_repeat
+        shares[is_here] += share * rest
+        seconds[step] = seconds.get(step, 0.0) + float(took[is_here].sum()) * share * rest
+    return _RepeatedSteps(np.minimum(shares, 1.0), seconds, repeats)
+
+
+def _shares_of_steps(recording: Recording, function: str) -> dict[tuple[str, str], float]:
+    """Share of the sampled time of fused tasks that passed in each step, by the step's functions.
+
+    A sample is of the innermost function on its stack that a single step calls.
+    """
+    table, samples, tree = recording.repeated_steps, recording.samples, recording.call_tree
+    rows = table.filter(table.function.eq(function))
+    steps = list(dict.fromkeys(zip(rows.step.tolist(), rows.calls.tolist(), strict=True)))
+    of_names: dict[str, set[int]] = {}
+    for number, (_, calls) in enumerate(steps):
+        for name in calls.split():
+            of_names.setdefault(name, set()).add(number)
+    chosen = samples.root.eq(Root.TASKS) & samples.function.eq(function) & (samples.node >= 0)
+    if samples.count[chosen].sum() < FEWEST_SAMPLES:
+        return {}
+    names = [name.rpartition(".")[2] for name in recording.frames.name.values]
+    known = [of_names.get(name, set()) for name in names]
+    # -1: no step, -2: several.
+    codes = np.array([-1 if not one else min(one) if len(one) == 1 else -2 for one in known])
+    step_of_node = codes[recording.frames.name.codes[tree.frame]]
+    inner = innermost(tree.parent, step_of_node != -1)[samples.node[chosen]]
+    step = np.where(inner >= 0, step_of_node[inner], -1)
+    seconds = samples.seconds[chosen]
+    total = float(seconds.sum())
+    return {pair: float(seconds[step == n].sum()) / total for n, pair in enumerate(steps)}
 
 
 def _others(functions: tuple[str, ...]) -> Evidence:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from math import inf, isnan
 from weakref import WeakKeyDictionary
 
 from dask_diag.analysis.facts import Analysis
@@ -18,7 +20,9 @@ from dask_diag.analysis.findings import (
     waiting,
 )
 from dask_diag.analysis.findings.rule import Finding, Rule
+from dask_diag.analysis.simulation.change import Changes
 from dask_diag.model import codes
+from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording
 
 LONG_ENOUGH = 0.1
@@ -72,3 +76,50 @@ def _find(analysis: Analysis) -> list[Finding]:
         if finding.code in WITHOUT_TIME or not finding.potential_saving < least
     )
     return sorted(noticed, key=lambda finding: finding.rank)
+
+
+_OUTSIDE = frozenset({"slow-start", "graph-preparation", "small-computations"})
+"""Codes of findings on time in which no task runs."""
+_CHANGES: Mapping[str, Changes] = {
+    "gil-bound": {"remove": {Activity.GIL_WAIT}},
+    "lock-bound": {"remove": {Activity.LOCK_WAIT}},
+    "serialization-bound": {"remove": {Activity.SERIALIZE, Activity.DESERIALIZE}},
+    "tasks-too-small": {"remove": {Activity.OVERHEAD}},
+    "scheduler-bound": {"remove": {Activity.OVERHEAD}},
+    "transfer-bound": {"remove": {Activity.TRANSFER}},
+    "pool-startup": {"remove": {Activity.STARTUP}},
+    "batched-tasks": {"chunksize": 1},
+    "too-few-threads": {"workers": inf},
+    "io-bound": {"workers": inf},
+    "busy-machine": {"idle_machine": True},
+    "thread-oversubscription": {"idle_pools": True},
+}
+"""Changes that remove the causes of findings, as far as these can be simulated together."""
+
+
+def saved_together(analysis: Analysis, findings: Sequence[Finding]) -> float:
+    """Seconds of wall time that all fixes of some findings together would save at most.
+
+    The causes are removed in one simulation. Where one of them cannot be simulated, the work still
+    needs its CPU seconds on the CPUs.
+    """
+    known = [finding for finding in findings if not isnan(finding.potential_saving)]
+    outside = sum(one.potential_saving for one in known if one.code in _OUTSIDE)
+    claimed = sum(one.potential_saving for one in known if one.code not in _OUTSIDE)
+    inside = {one.code for one in known} - _OUTSIDE
+    most = analysis.computing
+    if "repeated-work" not in inside:
+        most -= analysis.cpu_in_tasks / analysis.cpus_for_tasks
+    if inside <= _CHANGES.keys():
+        changes: Changes = {}
+        removed: set[str] = set()
+        for code in sorted(inside):
+            changes |= _CHANGES[code]
+            removed |= set(_CHANGES[code].get("remove", ()))
+        changes["remove"] = removed
+        saved = analysis.seconds_saved(**changes)
+        most = min(most, inf if isnan(saved) else saved)
+    together = outside + min(claimed, most)
+    most_of_one = max((one.potential_saving for one in known), default=0.0)
+    wall = analysis.recording.stop - analysis.recording.start
+    return min(max(together, most_of_one), wall)

@@ -20,6 +20,7 @@ from dask_diag.analysis.findings.rule import (
     NO_GAIN,
     WORTH_GAINING,
     Diagnosis,
+    Evidence,
     Gain,
     compute_together,
     evidence,
@@ -255,7 +256,11 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
     if share < WORTH_REPORTING or overhead < analysis.spent(Activity.TRANSFER):
         return None
     mean, cost = analysis.in_tasks / started, overhead / started
+    divides = _dividing_step(analysis)
     saved, advice = _larger_chunks(analysis, mean, cost)
+    if divides is not None:
+        # Their number follows from how the step divides its input, not from the input's chunks.
+        saved, advice = analysis.seconds_saved(merge_tasks=divides.parts), divides.advice
     gain = Gain(saved * own, ESTIMATE)
     if isnan(saved):
         saved = analysis.seconds_saved(remove={Activity.OVERHEAD}) * own
@@ -270,7 +275,8 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
         gain,
         evidence(
             "{tasks:count} tasks average {work:seconds} of work and {overhead:seconds} of "
-            "scheduling overhead ({share:share}). Mostly in {functions}",
+            "scheduling overhead ({share:share}). Mostly in {functions}{divides}",
+            divides="" if divides is None else divides.evidence,
             tasks=started,
             work=mean,
             overhead=cost,
@@ -279,6 +285,58 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
         ),
         advice,
         where,
+    )
+
+
+PARTS = 6
+"""Least number of parts into which a step divides each result, on average; half as many tasks use
+them. Parts that are joined again, as those of ``map_overlap``, become fewer with larger chunks."""
+INPUTS = 1.5
+"""Largest number of results that a task of such a step needs, on average."""
+MANY_PARTS = 0.15
+"""Least share of all tasks that are of such a step."""
+
+
+class _DividingStep(NamedTuple):
+    """What is said of a step that divides results into small parts, so many of each."""
+
+    parts: int
+    evidence: Evidence
+    advice: str
+
+
+def _dividing_step(analysis: Analysis) -> _DividingStep | None:
+    """The step with most tasks that divides results, as a rechunk after ``groupby`` of xarray."""
+    tasks, dependencies = analysis.tasks, analysis.recording.dependencies
+    functions = tasks.function.codes
+    of_function = functions[dependencies.task]
+    number = len(tasks.function.values)
+    # A step of the same function, such as a sum in stages, is not divided.
+    is_other = of_function != functions[dependencies.depends_on]
+    count_of = np.bincount(functions, minlength=number)
+    needs = np.bincount(of_function, minlength=number)
+    pairs = np.unique(np.stack([of_function, dependencies.depends_on])[:, is_other], axis=1)
+    inputs = np.bincount(pairs[0], minlength=number)
+    divides = (inputs > 0) & (count_of >= PARTS * inputs) & (needs <= INPUTS * count_of)
+    divides &= count_of >= MANY_PARTS * len(tasks)
+    of_needed = functions[dependencies.depends_on[is_other]]
+    users = np.unique(np.stack([of_needed, dependencies.task[is_other]]), axis=1)
+    divides &= np.bincount(users[0], minlength=number) >= PARTS / 2 * inputs
+    if not divides.any():
+        return None
+    step = int(np.argmax(count_of * divides))
+    name = tasks.function.values[step]
+    return _DividingStep(
+        round(count_of[step] / inputs[step]),
+        evidence(
+            ". {step} divides {results:result} into {parts:part}",
+            step=name,
+            results=inputs[step],
+            parts=count_of[step],
+        ),
+        f"make fewer and larger parts in {name}: larger chunks of its input alone do not help. "
+        "Choose chunks before and after the step that are more alike, or a step that does not "
+        "divide (for groupby of xarray: flox, or sorted groups)",
     )
 
 

@@ -29,6 +29,7 @@ from dask_diag.hooks.stack import (
     is_fused,
     is_lazy,
     machinery_files,
+    runs_steps,
 )
 from dask_diag.model.codes import LineSource
 
@@ -423,6 +424,9 @@ class TimedSubgraph:
         run.end()
         self._sink(run.seconds, run.cpu)
         return returned
+
+
+runs_steps.add(TimedSubgraph)
 
 
 class _Run:

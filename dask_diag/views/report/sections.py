@@ -79,7 +79,7 @@ _SHOWN = 10
 def findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """Findings, or the reason why there are none."""
     found = [_shown(finding, analysis.recording) for finding in find(analysis)]
-    overlap = savings_overlap(find(analysis), analysis.recording)
+    overlap = savings_overlap(find(analysis), analysis)
     if overlap:
         yield Text([overlap])
     if found:

@@ -1,0 +1,105 @@
+"""Steps inside fused tasks that ran before, in another computation: counted, and nothing kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Mapping
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any, NamedTuple
+
+from dask_diag.capture.keys import function_of_key, name_of_function
+from dask_diag.hooks.stack import DataNode, Graph, Task, steps_of
+
+TOKEN = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])")
+"""The end of a name that dask gave to work. The user may give a name to other work, too."""
+MOST_KEYS = 100_000
+"""Keys of steps that are remembered, as hashes: about 8 MB. Later ones are not counted."""
+
+
+class RepeatedStep(NamedTuple):
+    """Steps of one name in the tasks of one function, and how many of them ran before.
+
+    `calls` are the names of the functions that the step calls, separated by spaces.
+    """
+
+    function: str
+    step: str
+    calls: str
+    runs: int
+    repeats: int
+
+
+class SeenSteps:
+    """Hashes of the keys of steps in fused tasks, of all computations of a session."""
+
+    __slots__ = ("_known", "_seen")
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+        self._known: dict[tuple[RepeatedStep, ...], tuple[RepeatedStep, ...]] = {}
+
+    def count(self, dsk: Graph) -> tuple[RepeatedStep, ...]:
+        """Count steps that ran before; those of functions without any are left out.
+
+        Computations that overlap may both be the first: each adds its keys after it has counted.
+        """
+        seen, new = self._seen, set[int]()
+        groups: dict[tuple[object, object], list[Any]] = {}
+        for key, task in dsk.items():
+            steps = steps_of(task)
+            if steps is None:
+                continue
+            for step_key, step in _all_steps(steps, key):
+                names = _head(key), _head(step_key)
+                group = groups.get(names)
+                if group is None:
+                    group = groups[names] = [0, 0, step, bool(TOKEN.search(str(names[1])))]
+                group[0] += 1
+                if group[3]:
+                    hashed = hash(step_key)
+                    group[1] += hashed in seen
+                    new.add(hashed)
+        if len(seen) < MOST_KEYS:
+            seen |= new
+        found = tuple(_rows(groups))
+        # Computations in a loop have equal counts: they share one object.
+        return self._known.setdefault(found, found)
+
+
+def _rows(groups: Mapping[tuple[object, object], list[Any]]) -> Iterator[RepeatedStep]:
+    repeated = {names[0] for names, group in groups.items() if group[1]}
+    for (head, step_head), (runs, repeats, step, _) in groups.items():
+        if head in repeated:
+            names = function_of_key((head,)), function_of_key((step_head,))
+            yield RepeatedStep(*names, " ".join(_calls_of(step)), runs, repeats)
+
+
+def _head(key: Hashable) -> object:
+    """The name in a key, without the index that dask adds to names inside of a block."""
+    head = key[0] if type(key) is tuple and key else key
+    return head.partition("_.")[0] if type(head) is str else head
+
+
+def _all_steps(steps: Mapping[Hashable, object], of_task: Any) -> Iterator[tuple[Hashable, Task]]:
+    """The steps that call functions, also those of steps that were fused themselves."""
+    for key, step in steps.items():
+        inner = steps_of(step)
+        if inner is not None:
+            yield from _all_steps(inner, key if type(key) is tuple else of_task)
+        elif isinstance(step, Task):
+            # The steps of a block have names only: the block is the task's.
+            is_of_block = type(key) is str and type(of_task) is tuple
+            yield (key, *of_task[1:]) if is_of_block else key, step
+
+
+def _calls_of(step: Task) -> list[str]:
+    """The names of the functions that a step calls, as its function or through an argument."""
+    values = (*step.args, *step.kwargs.values())
+    arguments = [value.value if type(value) is DataNode else value for value in values]
+    functions = [step.func, *(one for one in arguments if isinstance(one, _FUNCTIONS))]
+    names = [name_of_function(function) for function in functions]
+    return list(dict.fromkeys(name.rpartition(".")[2].replace(" ", "_") for name in names))
+
+
+_FUNCTIONS = FunctionType, BuiltinFunctionType, MethodType, partial

@@ -1,0 +1,114 @@
+"""Steps in fused tasks that ran in an earlier computation: what is counted, and what it costs."""
+
+import time
+
+import dask
+import dask.array as da
+import dask.bag as db
+import pytest
+
+from dask_diag import Profiler, findings
+from dask_diag.capture.steps import SeenSteps
+
+from .recordings import by_code, with_stacks
+
+pytestmark = pytest.mark.once
+
+
+def load(number):
+    return number
+
+
+def shared(block):
+    return block + 1
+
+
+def counted(recording):
+    """Runs and repeats of each step, in the order of the computations that have repeats."""
+    table = recording.repeated_steps.to_dicts()
+    return [(row["step"], row["calls"], row["runs"], row["repeats"]) for row in table]
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads"])
+def test_a_load_fused_into_two_consumers_counts(scheduler):
+    lines = db.from_sequence(range(6), npartitions=6).map(load)
+    with dask.config.set(scheduler=scheduler), Profiler() as prof:
+        lines.sum().compute()
+        assert counted(prof.recording) == []
+        lines.max().compute()
+    rows = counted(prof.recording)
+    assert rows[0] == ("load", "map_chunk load", 6, 6)
+    assert [repeats for _, _, _, repeats in rows[1:]] == [0]
+    # What was forgotten is not repeated.
+    prof.clear()
+    with dask.config.set(scheduler=scheduler), prof:
+        lines.min().compute()
+    assert counted(prof.recording) == []
+
+
+def test_other_keys_are_no_repeats_and_nothing_of_the_users_is_kept():
+    array = da.ones((4, 4), chunks=(1, 4)).map_blocks(shared)
+    with dask.config.set(scheduler="sync"), Profiler() as prof:
+        for row in range(4):
+            (array[row] * 2).compute()
+        assert counted(prof.recording) == []
+        (array[0] * 3).compute()
+    assert {(step, again) for step, _, _, again in counted(prof.recording)} >= {("shared", 1)}
+    ours = vars(type(prof.session.steps))["__slots__"]
+    kept = [getattr(prof.session.steps, name) for name in ours]
+    assert all(type(one) is int for one in kept[1])
+
+
+def test_counting_takes_a_microsecond_a_step():
+    lines = db.from_sequence(range(500), npartitions=500).map(load)
+    (optimized,) = dask.optimize(lines.sum())
+    graph = dict(optimized.__dask_graph__())
+    seen = SeenSteps()
+    seen.count(graph)
+    took = []
+    for _ in range(5):
+        start = time.thread_time()
+        seen.count(graph)
+        took.append(time.thread_time() - start)
+    assert min(took) < 500 * 2 * 5e-6
+
+
+def fused(at_step):
+    """Two computations whose fused tasks share a step, in which this share of the time passes."""
+    lines = db.from_sequence(range(4), npartitions=4).map(load)
+    with dask.config.set(scheduler="sync"), Profiler() as prof:
+        lines.map(slow).sum().compute()
+        lines.map(slow).max().compute()
+    recording = prof.recording
+    function = recording.repeated_steps.function.values[0]
+    own = ("main", "/home/someone/code/main.py", 5, 1)
+    step = ("load", "/home/someone/code/main.py", 7, 7)
+    span = (recording.start, recording.stop)
+    rows = [
+        (span, function, (own, step), at_step, at_step),
+        (span, function, (own,), 1 - at_step, 0),
+    ]
+    return with_stacks(recording, [row for row in rows if row[3]])
+
+
+def slow(number):
+    time.sleep(0.03)
+    return number
+
+
+def test_steps_that_take_no_time_are_no_finding():
+    recording = fused(0.9)
+    found = by_code(recording)["repeated-work"]
+    assert found.evidence.startswith("4 runs of load, a step in fused tasks, repeated earlier ones")
+    (row, *_) = recording.repeated_steps.to_dicts()
+    tasks = recording.tasks.filter(recording.tasks.computation.eq(row["computation"]))
+    tasks = tasks.filter(tasks.function.eq(row["function"]))
+    took = 0.9 * float((tasks.stop - tasks.start).sum())
+    assert found.numbers["took"].value == pytest.approx(took)
+    assert "repeated-work" not in by_code(fused(0.02))
+    # Without stacks it is not known which step takes the time.
+    with dask.config.set(scheduler="sync"), Profiler() as prof:
+        lines = db.from_sequence(range(4), npartitions=4).map(load)
+        lines.map(slow).sum().compute()
+        lines.map(slow).max().compute()
+    assert "repeated-work" not in {finding.code for finding in findings(prof)}
