@@ -148,7 +148,9 @@ def test_a_chunk_that_fails_says_where_and_why(coffea):
     assert throughput(recording)["events"].tolist() == [5]
 
 
-def test_nothing_is_looked_for_without_coffea():
+def test_nothing_is_looked_for_without_coffea(monkeypatch):
+    # Another test may have imported it.
+    monkeypatch.delitem(sys.modules, "coffea", raising=False)
     recording, results = run(FUNCTION, ITEMS[:1])
     assert results == [FUNCTION(ITEMS[0])]
     assert len(recording.chunks) == len(recording.branches) == len(chunks(recording)) == 0
