@@ -227,9 +227,9 @@ def workers(analysis: Analysis, figures: Figures) -> Iterator[Part]:
 def chunks_of_events(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """Chunks of coffea: runtime against events, rates, the longest, by dataset and by file."""
     recording = analysis.recording
-    table = chunks(recording)
-    if not len(table):
+    if not len(recording.chunks):
         return
+    table = chunks(recording)
     datasets = list(dict.fromkeys(table["dataset"].tolist()))
     colors = FunctionColors(datasets)
     runtimes, rates = figures.chunks(table, colors)
