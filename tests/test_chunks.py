@@ -15,7 +15,7 @@ from dask_diag import DiagnosticError, Profiler, findings, load, save, throughpu
 from dask_diag.coffea import attach, branches, chunks
 
 from .clusters import cluster
-from .recordings import NOTHING, columns_of, with_tables
+from .recordings import NOTHING, columns_of, with_columns, with_tables
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,9 @@ def test_a_chunk_that_fails_says_where_and_why(coffea):
     assert throughput(recording)["events"].tolist() == [5]
 
 
-def test_nothing_is_looked_for_without_coffea():
+def test_nothing_is_looked_for_without_coffea(monkeypatch):
+    # Another test may have imported it.
+    monkeypatch.delitem(sys.modules, "coffea", raising=False)
     recording, results = run(FUNCTION, ITEMS[:1])
     assert results == [FUNCTION(ITEMS[0])]
     assert len(recording.chunks) == len(recording.branches) == len(chunks(recording)) == 0
@@ -226,6 +228,21 @@ def test_a_failed_chunk_is_named_by_file_and_entries():
     assert "recreate_error_locally" not in found.advice
     assert "IterativeExecutor" in found.advice
     assert found.numbers["times"].value == 4
+
+
+def test_a_straggler_says_which_chunk_it_processed():
+    """Eleven chunks of 1 s on two workers, and one of 20 s that the others wait for."""
+    recording = made()
+    took = [1.0] * 11 + [20.0, 0.1]
+    start = [float(n // 2) for n in range(11)] + [6.0, 26.0]
+    stop = [a + b for a, b in zip(start, took, strict=True)]
+    lanes = [f"worker-{n % 2}/1" for n in range(13)]
+    changed = with_columns(recording, "tasks", start=start, stop=stop, submitted=start)
+    changed = with_columns(changed, "tasks", thread_cpu=took, thread_noncpu=[0.0] * 13)
+    changed = with_columns(changed, "tasks", worker=lanes)
+    changed = with_columns(changed, "computations", workers=[2])
+    (found,) = (one for one in findings(changed) if one.code == "straggler")
+    assert "It processed DY /data/5.root 100 to 200" in found.evidence
 
 
 def test_the_summary_has_chunks_files_and_the_processor_beside_overhead():

@@ -7,7 +7,7 @@ attributes, and the result is looked at on its way to coffea's compression.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from math import nan
@@ -74,6 +74,8 @@ class ChunkTask:
             )
         except Exception:
             return ()
+        finally:
+            self._objects.clear()
 
     def _sizes_of(self, read: Collection[str]) -> Sequence[BranchSizes]:
         """The tree as a whole, and the branches that were read; nothing if no tree was seen."""
@@ -140,19 +142,18 @@ def chunk_of(task: GraphNode) -> ChunkTask | None:
     """The chunk of a task; None if the task has no work item of coffea."""
     if "coffea" not in sys.modules:
         return None
-    for argument in _flat(getattr(task, "args", ())):
-        if all(hasattr(argument, name) for name in _OF_A_WORK_ITEM):
-            return ChunkTask(task, argument)
-    return None
+    # coffea calls its function with the work item, or with a pair of it and the processor.
+    item = _first(task)
+    if not hasattr(item, "fileuuid"):
+        item = _first(item)
+    return ChunkTask(task, item) if all(hasattr(item, name) for name in _OF_A_WORK_ITEM) else None
 
 
-def _flat(arguments: Iterable[Any]) -> Iterator[Any]:
-    """Arguments, and those of a pair: coffea sends the processor beside the work item."""
-    for argument in arguments:
-        # Nodes of a graph have arguments, or a value.
-        inner = getattr(argument, "args", argument)
-        for part in inner if isinstance(inner, (tuple, list)) else (inner,):
-            yield getattr(part, "value", part)
+def _first(node: Any) -> Any:
+    """The first argument of a node of a graph, or the first part of a pair."""
+    parts = getattr(node, "args", node)
+    first = parts[0] if isinstance(parts, (tuple, list)) and parts else None
+    return getattr(first, "value", first)
 
 
 def _reason(error: BaseException) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isnan
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from dask_diag.analysis.what_if import predictions as table_of
 from dask_diag.formatting import amount, count, counted, percent, seconds, size
 from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording
+from dask_diag.model.table import Table
 from dask_diag.views.colors import LIMIT, OTHER, FunctionColors, Look
 from dask_diag.views.escaping import short_key
 from dask_diag.views.findings import (
@@ -226,19 +228,12 @@ def workers(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     yield Grid(caption, _COLUMNS_OF_WORKERS, [cells(row) for row in rows[:_WORKERS]], texts=5)
 
 
-_CHUNKS = 100
-_COLUMNS_OF_CHUNKS = (
-    *("dataset", "file", "worker", "outcome", "error"),
-    *("first entry", "events", "bytes", "runtime", "CPU", "off-CPU", "memory ≤", "attempt"),
-)
-
-
 def chunks_of_events(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """Chunks of coffea: runtime against events, rates, the longest, by dataset and by file."""
     recording = analysis.recording
-    table = chunks(recording)
-    if not len(table):
+    if not len(recording.chunks):
         return
+    table = chunks(recording)
     datasets = list(dict.fromkeys(table["dataset"].tolist()))
     colors = FunctionColors(datasets)
     runtimes, rates = figures.chunks(table, colors)
@@ -248,62 +243,29 @@ def chunks_of_events(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     yield Text([f"{unit.capitalize()} read per second over time, by the tasks that read them:"])
     yield rates
     for by in ("dataset", "file"):
-        groups = chunks(recording, by=by).to_dicts()
-        rows = [
-            (
-                safe(short_path(row[by]), 100),
-                count(row["chunks"]),
-                count(row["failed"]),
-                amount(row["events"]),
-                _known(size, row["bytes"]),
-                seconds(row["wall"]),
-                seconds(row["cpu"]),
-                seconds(row["longest"]),
-                amount(row["events_per_second"]),
-            )
-            for row in groups[:_CHUNKS]
-        ]
-        columns = ("chunks", "failed", "events", "bytes", "task time", "CPU", "longest", "events/s")
-        yield Grid(f"By {by}" + of_first(len(groups), _CHUNKS), (by, *columns), rows, few=_SHOWN)
-    longest = [
-        (
-            safe(row["dataset"], 40),
-            safe(short_path(row["file"]), 100),
-            safe(row["worker"], 40),
-            row["outcome"],
-            safe(row["error"], 120),
-            count(row["first"]),
-            count(row["events"]),
-            _known(size, row["bytes"]),
-            *(_known(seconds, row[name]) for name in ("wall", "cpu", "off_cpu")),
-            _known(size, row["growth"]),
-            count(row["attempt"]),
-        )
-        for row in table.filter(slice(_CHUNKS)).to_dicts()
-    ]
-    caption = "Longest chunks" + of_first(len(table), _CHUNKS)
-    yield Grid(caption, _COLUMNS_OF_CHUNKS, longest, texts=5, few=_SHOWN)
-    read = branches(recording).to_dicts()
-    if read:
-        headings = ("branch", "branches", "files", "bytes", "uncompressed", "ratio", "share")
-        cells = [
-            (
-                safe(row["branch"], 60),
-                count(row["branches"]),
-                count(row["files"]),
-                size(row["compressed"]),
-                size(row["uncompressed"]),
-                amount(row["ratio"]),
-                percent(row["share"]),
-            )
-            for row in [read[-1], *read[:_CHUNKS]]
-        ]
-        caption = "Branches that were read" + of_first(len(read) - 1, _CHUNKS)
-        yield Grid(caption, headings, cells, few=_SHOWN)
+        yield _grid(f"By {by}", chunks(recording, by=by))
+    yield _grid("Longest chunks", table, texts=2)
+    read = branches(recording)
+    if len(read):
+        yield _grid("Branches that were read", read)
 
 
-def _known(text: Callable[[float], str], value: float) -> str:
-    return "" if isnan(value) else text(value)
+_ROWS = 100
+_UNITS: Mapping[str, Callable[[float], str]] = {"s": seconds, "bytes": size, "share": percent}
+
+
+def _grid(caption: str, table: Table, texts: int = 1) -> Grid:
+    """The first rows of a table, each number in its unit."""
+
+    def cell(name: str, value: Any) -> str:
+        if isinstance(value, str):
+            return safe(short_path(value), 100)
+        text = count if isinstance(value, int) else _UNITS.get(table.unit_of(name), amount)
+        return "" if isnan(value) else text(value)
+
+    rows = [[cell(*item) for item in row.items()] for row in table.filter(slice(_ROWS)).to_dicts()]
+    headings = [name.replace("_", " ") for name in table.columns]
+    return Grid(caption + of_first(len(table), _ROWS), headings, rows, texts=texts, few=_SHOWN)
 
 
 def memory(analysis: Analysis, figures: Figures) -> Iterator[Part]:
