@@ -50,11 +50,11 @@ def bytes_kept(block):
             tracemalloc.stop()
 
 
-# 2.2 and 3.9 kB without the names of layers, of which each takes 0.15 kB; it was 7.5 and 9.7.
+# 2.2 and 4.2 kB without lines, 2.7 and 4.7 with the names of layers; more if this file is read meanwhile.
 @pytest.mark.leaves_files
 @pytest.mark.parametrize(
     ("make", "most"),
-    [(lambda path: Profiler(), 3_600), (record, 6_000)],
+    [(lambda path: Profiler(), 4_200), (record, 6_500)],
     ids=["Profiler", "record"],
 )
 def test_little_is_kept_of_a_computation(make, most, tmp_path):
