@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
 from dask_diag.capture.lines.names import Capture, Now
@@ -37,34 +37,59 @@ def _is_expression(value: object) -> bool:
     return hasattr(type(value), "simplify_once") and hasattr(value, "_name")
 
 
-def noting_collection(original: Callable[..., object]) -> Callable[..., object]:
-    """Replace the method that makes a collection of an expression."""
+class Call(NamedTuple):
+    """A call of a replaced function: the frame of its caller, and what it returned."""
 
-    def __init__(self: object, expr: Any, *args: object, **kwargs: object) -> None:  # noqa: N807
-        try:
-            original(self, expr, *args, **kwargs)
-        except BaseException as error:
-            take_out_own_frames(error)
-            raise
-        capture = Now.capture
-        if capture is not None:
+    capture: Capture
+    caller: FrameType
+    made: Any
+
+    def site(self) -> Site:
+        """The user's line."""
+        return self.capture.here(self.caller)
+
+
+def noting(note: Callable[..., None]) -> Callable[..., Callable[..., object]]:
+    """Replace a function by one that notes what was made, and from where it was called.
+
+    Parameters
+    ----------
+    note : callable
+        Called with a `Call` and the arguments.
+    """
+
+    def make(original: Callable[..., object]) -> Callable[..., object]:
+        def noting_function(*args: object, **kwargs: object) -> object:
             try:
-                _note_collection(capture, expr, sys._getframe(1))
-            except Exception as error:
-                capture.fault(error)
+                made = original(*args, **kwargs)
+            except BaseException as error:
+                take_out_own_frames(error)
+                raise
+            capture = Now.capture
+            if capture is not None:
+                try:
+                    note(Call(capture, sys._getframe(1), made), *args, **kwargs)
+                except Exception as error:
+                    capture.fault(error)
+            return made
 
-    passes_errors_on.add(id(__init__.__code__))
-    return __init__
+        passes_errors_on.add(id(noting_function.__code__))
+        return noting_function
+
+    return make
 
 
-def _note_collection(capture: Capture, expression: Any, caller: FrameType) -> None:
-    names = capture.names
-    if not _is_expression(expression) or expression._name in names:
+def note_collection(
+    call: Call, collection: object, expr: Any, *args: object, **kwargs: object
+) -> None:
+    """Note the expression of a new collection, and what is new below it."""
+    capture, names = call.capture, call.capture.names
+    if not _is_expression(expr) or expr._name in names:
         return
-    site = _owner(capture, caller) or capture.here(caller)
+    site = _owner(capture, call.caller) or call.site()
     # A line that makes again what was there before is its line.
-    names.note(expression._name, site)
-    for node in _new_nodes(capture, [*_children(expression)]):
+    names.note(expr._name, site)
+    for node in _new_nodes(capture, [*_children(expr)]):
         if node._name in names.existing:
             _note_old(capture, node)
         else:

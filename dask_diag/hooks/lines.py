@@ -10,20 +10,18 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import update_wrapper
 from importlib import import_module
-from types import FrameType
 from typing import Any
 
 import dask
 from dask.base import DaskMethodsMixin
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
-from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
-from dask_diag.capture.lines.names import Capture, Now
+from dask_diag.capture.lines.names import Capture, Names, Now, name_of_key
 from dask_diag.capture.lines.sites import Site
-from dask_diag.hooks.expressions import note_existing, noting_collection, noting_step
+from dask_diag.hooks.expressions import Call, note_collection, note_existing, noting, noting_step
 
 ACTIVE, ALWAYS, NEVER = "active", "always", "never"
 _MOST_NAMES = {ACTIVE: 1_000_000, ALWAYS: 20_000}
@@ -51,7 +49,7 @@ def start_capturing() -> None:
 
 def _put_in_all(most: int) -> None:
     """Replace what is loaded and not replaced yet."""
-    replaced = [*_REPLACED, *_of_expressions(), *_of_clients()]
+    replaced = [*_REPLACED, *_loaded()]
     missing = sorted(one.name for one in replaced if not one.exists())
     Now.why_not = f"this version of dask lacks {', '.join(missing)}" if missing else ""
     if missing:
@@ -158,12 +156,6 @@ class _Replaced:
             self._before = self._ours = None
 
 
-def _passing_on(function: Callable[..., object]) -> Callable[..., object]:
-    """Take a function out of the tracebacks of errors."""
-    passes_errors_on.add(id(function.__code__))
-    return function
-
-
 def _codes(*functions: object) -> frozenset[int]:
     """The ids of the code of functions, methods and properties; a dask may lack some."""
     plain = (getattr(one, "__func__", getattr(one, "fget", one)) for one in functions)
@@ -194,164 +186,89 @@ _OPTIMIZERS = frozenset(
 _FINALIZE = "finalize-"
 
 
-def _note_layer(name: Hashable, layer: object, caller: FrameType) -> None:
+def _note_layer(
+    call: Call, kind: type, name: Hashable, layer: object, *args: object, **kwargs: object
+) -> None:
     """Note a new layer, and other names that its keys have."""
-    capture = Now.capture
-    if capture is None:
+    names = call.capture.names
+    # Dask's optimizers name a graph by its id.
+    site = None if type(name) is int else call.site()
+    if site is not None and id(call.caller.f_code) not in _NAME_AGAIN:
+        names.note(name, site)
+    elif name in names:
         return
-    try:
-        names = capture.names
-        # Dask's optimizers name a graph by its id.
-        is_old = type(name) is int
-        if is_old or id(caller.f_code) in _NAME_AGAIN:
-            if name in names:
-                return
-            site = None if is_old else capture.here(caller)
-            names.note_new(name, site)
-        else:
-            site = capture.here(caller)
-            names.note(name, site)
-        if type(layer) is dict:
-            key = next(iter(layer), None)
-            if (key[0] if type(key) is tuple and key else key) != name:
-                _note_prefixes(capture, layer, site)
-    except Exception as error:
-        capture.fault(error)
+    else:
+        names.note_new(name, site)
+    if type(layer) is dict and name_of_key(next(iter(layer), None)) != name:
+        _note_prefixes(names, layer, site)
 
 
-def _note_prefixes(capture: Capture, layer: object, site: Site | None) -> None:
+def _note_prefixes(names: Names, layer: object, site: Site | None) -> None:
     """Note the names in the keys of a layer that has its keys already."""
     if type(layer) is dict or type(layer) is MaterializedLayer:
-        for name in {key[0] if type(key) is tuple and key else key for key in layer}:
-            capture.names.note_new(name, site)
+        for name in set(map(name_of_key, layer)):
+            names.note_new(name, site)
 
 
-def _note_layers(layers: Mapping[Hashable, object], caller: FrameType) -> None:
+def _note_layers(
+    call: Call, graph: object, layers: Mapping[Hashable, object], *args: object, **kwargs: object
+) -> None:
     """Note the layers of a graph that are not known."""
-    capture = Now.capture
-    if capture is None or id(caller.f_code) in _ADD_LAYERS:
+    if id(call.caller.f_code) in _ADD_LAYERS:
         return
-    try:
-        names = capture.names
-        unknown = [name for name in layers if name not in names]
-        if not unknown:
-            return
-        site = capture.here(caller)
-        is_copy = caller.f_code.co_filename in _OPTIMIZERS
-        for name in unknown:
-            is_old = is_copy and not (type(name) is str and name.startswith(_FINALIZE))
-            built = None if is_old else site
-            names.note_new(name, built)
-            _note_prefixes(capture, layers[name], built)
-    except Exception as error:
-        capture.fault(error)
+    names = call.capture.names
+    unknown = [name for name in layers if name not in names]
+    if not unknown:
+        return
+    site, is_copy = call.site(), call.caller.f_code.co_filename in _OPTIMIZERS
+    for name in unknown:
+        built = None if is_copy and not str(name).startswith(_FINALIZE) else site
+        names.note_new(name, built)
+        _note_prefixes(names, layers[name], built)
 
 
-def _from_collections(original: Callable[..., object]) -> Callable[..., object]:
-    def from_collections(
-        cls: type, name: Hashable, layer: object, *args: object, **kwargs: object
-    ) -> object:
-        _note_layer(name, layer, sys._getframe(1))
-        try:
-            return original(cls, name, layer, *args, **kwargs)
-        except BaseException as error:
-            take_out_own_frames(error)
-            raise
-
-    return _passing_on(from_collections)
+def _note_delayed(call: Call, delayed: Any, *args: object, **kwargs: object) -> None:
+    call.capture.names.note(delayed._key, call.site())
 
 
-def _graph_init(original: Callable[..., object]) -> Callable[..., object]:
-    def __init__(self: object, layers: Any, *args: object, **kwargs: object) -> None:  # noqa: N807
-        _note_layers(layers, sys._getframe(1))
-        try:
-            original(self, layers, *args, **kwargs)
-        except BaseException as error:
-            take_out_own_frames(error)
-            raise
-
-    return _passing_on(__init__)
+def _note_clone(call: Call, key: Any, *args: object, **kwargs: object) -> None:
+    names, name = call.capture.names, name_of_key(key)
+    if name in names:
+        names.note(name_of_key(call.made), names.get(name))
 
 
-def _delayed_init(original: Callable[..., object]) -> Callable[..., object]:
-    def __init__(self: Any, *args: object, **kwargs: object) -> None:  # noqa: N807
-        try:
-            original(self, *args, **kwargs)
-        except BaseException as error:
-            take_out_own_frames(error)
-            raise
-        capture = Now.capture
-        if capture is not None:
-            try:
-                capture.names.note(self._key, capture.here(sys._getframe(1)))
-            except Exception as error:
-                capture.fault(error)
-
-    return _passing_on(__init__)
-
-
-def _clone_key(original: Callable[..., object]) -> Callable[..., object]:
-    def clone_key(key: Any, *args: object, **kwargs: object) -> object:
-        try:
-            cloned: Any = original(key, *args, **kwargs)
-        except BaseException as error:
-            take_out_own_frames(error)
-            raise
-        capture = Now.capture
-        if capture is not None:
-            try:
-                name, copied = ((one[0] if type(one) is tuple else one) for one in (key, cloned))
-                if name in capture.names:
-                    capture.names.note(copied, capture.names.get(name))
-            except Exception as error:
-                capture.fault(error)
-        return cloned
-
-    return _passing_on(clone_key)
-
-
-_REPLACED = [
-    _Replaced("dask.highlevelgraph:HighLevelGraph", "from_collections", _from_collections),
-    _Replaced("dask.highlevelgraph:HighLevelGraph", "__init__", _graph_init),
-    _Replaced("dask.delayed:DelayedAttr", "__init__", _delayed_init),
-    _Replaced("dask.delayed:DelayedLeaf", "__init__", _delayed_init),
-    _Replaced("dask.graph_manipulation", "clone_key", _clone_key),
-    _Replaced("dask.blockwise", "clone_key", _clone_key),
-    _Replaced("dask.highlevelgraph", "clone_key", _clone_key),
-]
-"""All functions of dask that are replaced while lines are captured."""
-_put_in: list[_Replaced] = []
-
-
-def _graph_to_futures(original: Callable[..., object]) -> Callable[..., object]:
+def _note_futures(
+    call: Call,
+    client: object,
+    graph: object = None,
+    keys: Iterable[Hashable] = (),
+    *args: object,
+    **kwargs: object,
+) -> None:
     """Note futures, and results of computations: their names are made by the call."""
-
-    def graph_to_futures(self: object, *args: Any, **kwargs: Any) -> object:
-        capture = Now.capture
-        if capture is not None:
-            try:
-                keys = kwargs["keys"] if "keys" in kwargs else args[1]
-                site = capture.here(sys._getframe(1))
-                for name in {key[0] if type(key) is tuple and key else key for key in keys}:
-                    if capture.names.origin(name) is None:
-                        capture.names.note(name, site)
-            except Exception as error:
-                capture.fault(error)
-        try:
-            return original(self, *args, **kwargs)
-        except BaseException as error:
-            take_out_own_frames(error)
-            raise
-
-    return _passing_on(graph_to_futures)
+    names = call.capture.names
+    for name in set(map(name_of_key, keys)):
+        if names.origin(name) is None:
+            names.note(name, call.site())
 
 
-def _of_clients() -> list[_Replaced]:
-    client = getattr(sys.modules.get("distributed.client"), "Client", None)
-    if client is None:
-        return []
-    key = client, "_graph_to_futures"
-    return [_of_classes.setdefault(key, _Replaced(*key, _graph_to_futures))]
+_NOTES: list[tuple[str, str, Callable[..., None]]] = [
+    ("dask.highlevelgraph:HighLevelGraph", "from_collections", _note_layer),
+    ("dask.highlevelgraph:HighLevelGraph", "__init__", _note_layers),
+    ("dask.delayed:DelayedAttr", "__init__", _note_delayed),
+    ("dask.delayed:DelayedLeaf", "__init__", _note_delayed),
+    ("dask.graph_manipulation", "clone_key", _note_clone),
+    ("dask.blockwise", "clone_key", _note_clone),
+    ("dask.highlevelgraph", "clone_key", _note_clone),
+]
+_REPLACED = [_Replaced(owner, name, noting(note)) for owner, name, note in _NOTES]
+"""All functions of dask that are replaced while lines are captured, with those of `_of_classes`."""
+_put_in: list[_Replaced] = []
+_of_classes: dict[tuple[type, str], _Replaced] = {}
+
+
+def _add(owner: type, name: str, make: Make) -> None:
+    _of_classes.setdefault((owner, name), _Replaced(owner, name, make))
 
 
 _STEPS = {
@@ -364,34 +281,22 @@ _STEPS = {
 """Recursive steps of the optimizer of expressions, and whether each lowers them."""
 
 
-def _of_expressions() -> list[_Replaced]:
-    """Methods of the classes of expressions, and of collections of expressions, that are loaded."""
-    for owner in _expressions():
-        for name, is_lowering in _STEPS.items():
-            if (owner, name) not in _of_classes:
-                _of_classes[owner, name] = _Replaced(owner, name, noting_step(is_lowering))
+def _loaded() -> list[_Replaced]:
+    """Methods of the classes of expressions, collections and clients that are loaded by now."""
+    for module in "dask._expr", "dask.dataframe.dask_expr._core":
+        kind = getattr(sys.modules.get(module), "Expr", None)
+        if kind is not None and "simplify_once" in vars(kind):
+            for name, is_lowering in _STEPS.items():
+                _add(kind, name, noting_step(is_lowering))
     kinds = DaskMethodsMixin.__subclasses__()
     while kinds:
         kind = kinds.pop()
         kinds += kind.__subclasses__()
-        _add_collection(kind)
+        # A collection that is made of an expression.
+        code = getattr(vars(kind).get("__init__"), "__code__", None)
+        if code is not None and "expr" in code.co_varnames[1:2]:
+            _add(kind, "__init__", noting(note_collection))
+    client = getattr(sys.modules.get("distributed.client"), "Client", None)
+    if client is not None:
+        _add(client, "_graph_to_futures", noting(_note_futures))
     return list(_of_classes.values())
-
-
-def _expressions() -> list[type]:
-    modules = "dask._expr", "dask.dataframe.dask_expr._core"
-    found = {getattr(sys.modules.get(name), "Expr", None) for name in modules}
-    return [kind for kind in found if kind is not None and "simplify_once" in vars(kind)]
-
-
-def _add_collection(kind: type) -> _Replaced | None:
-    """A collection that is made of an expression; None for others."""
-    code = getattr(vars(kind).get("__init__"), "__code__", None)
-    if code is None or "expr" not in code.co_varnames[1:2]:
-        return None
-    return _of_classes.setdefault(
-        (kind, "__init__"), _Replaced(kind, "__init__", noting_collection)
-    )
-
-
-_of_classes: dict[tuple[type, str], _Replaced] = {}

@@ -110,6 +110,11 @@ class Names:
             self._tokens.clear()
 
 
+def name_of_key(key: Hashable) -> Hashable:
+    """The name of the layer or expression of a key."""
+    return key[0] if type(key) is tuple and key else key
+
+
 def plain_name(name: Hashable) -> Hashable:
     """The name of a step without what a fused task adds to it."""
     return name.partition(_FUSED_INDEX)[0] if type(name) is str else name

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from dask_diag.capture.failures import passes_errors_on
 from dask_diag.capture.keys import function_of, function_of_key, is_plain
-from dask_diag.capture.lines.names import BEFORE, NOWHERE, Capture, Origin, plain_name
+from dask_diag.capture.lines.names import BEFORE, NOWHERE, Capture, Origin, name_of_key, plain_name
 from dask_diag.capture.lines.sites import Site
 from dask_diag.capture.task import leave_steps
 from dask_diag.hooks.stack import (
@@ -53,10 +53,6 @@ _TIMED_LATER = 1 / 8
 _GOLDEN = 0.6180339887498949
 _MOST_DEPENDENTS = 200
 """Tasks that are looked at for the line of one whose name dask has made up."""
-
-
-def _name_of(key: Hashable) -> Hashable:
-    return key[0] if type(key) is tuple and key else key
 
 
 class StepSums:
@@ -171,7 +167,7 @@ class TaskKinds(EndedKinds):
         """The kind of a fused task, and the position in it of each step of the task."""
         # Without a step of its own, as where it hands on data, it is one itself.
         keys = [*_steps_of(task)] or [key]
-        names = tuple([_name_of(step) for step in keys])
+        names = tuple([name_of_key(step) for step in keys])
         known = self._of_steps.get(names)
         if known is None:
             found: dict[Step, int] = {}
@@ -203,7 +199,7 @@ class TaskKinds(EndedKinds):
 
     def _origin(self, key: Hashable, graph: Graph, dependents: Mapping[Hashable, Any]) -> Origin:
         """Where a task is from: its name says so, or tasks that depend on it, or nothing does."""
-        origin = self._origin_of(_name_of(key))
+        origin = self._origin_of(name_of_key(key))
         if origin is not None:
             return origin
         following, seen = [key], {key}
@@ -215,9 +211,9 @@ class TaskKinds(EndedKinds):
                 seen.add(dependent)
                 following.append(dependent)
                 task = graph.get(dependent)
-                names = [_name_of(dependent)]
+                names = [name_of_key(dependent)]
                 if is_fused(task):
-                    names += map(_name_of, _steps_of(task))
+                    names += map(name_of_key, _steps_of(task))
                 found = next(filter(None, map(self._origin_of, names)), None)
                 if found is not None:
                     return found if found is BEFORE else Origin(found.site, LineSource.DEPENDENTS)
@@ -241,7 +237,7 @@ class TaskKinds(EndedKinds):
     def number_of(self, key: Hashable) -> int:
         """The position of the kind of a task; -1 if not known."""
         number = self._of_key.get(key)
-        return self._of_name.get(_name_of(key), -1) if number is None else number
+        return self._of_name.get(name_of_key(key), -1) if number is None else number
 
     def numbers_of(self, keys: Sequence[Hashable]) -> bytes:
         """The positions of the kinds of tasks, as integers of 4 bytes."""
@@ -289,7 +285,7 @@ class NamedKinds(TaskKinds):
 
     def number_of(self, key: Hashable) -> int:
         """The position of the kind of a task."""
-        name = _name_of(key)
+        name = name_of_key(key)
         number = self._of_name.get(name)
         if number is None:
             steps: Sequence[Hashable] = self._steps_of_name.get(name) or (name,)
@@ -350,12 +346,12 @@ class StepTiming:
             return task
         if len(self._seen) > _MOST_NAMES:
             self._seen.clear()
-        name = _name_of(task.key)
+        name = name_of_key(task.key)
         seen = self._seen[name] = self._seen.get(name, -1) + 1
         if not _is_timed(seen):
             return task
         names: dict[Hashable, int] = {}
-        steps = {key: names.setdefault(_name_of(key), len(names)) for key in _steps_of(task)}
+        steps = {key: names.setdefault(name_of_key(key), len(names)) for key in _steps_of(task)}
         return timed_copy(task, steps, len(names), leave_steps) if len(names) > 1 else task
 
 

@@ -9,7 +9,7 @@ from math import nan
 import numpy as np
 
 from dask_diag.capture.lines.sites import Place, Site
-from dask_diag.capture.lines.steps import EndedKinds, Kind, StepSums, TaskKinds
+from dask_diag.capture.lines.steps import EndedKinds, Kind, NamedKinds, StepSums, TaskKinds
 from dask_diag.columns import IntArray
 from dask_diag.model import tables
 from dask_diag.model.table import Table
@@ -26,6 +26,10 @@ class Sources:
 
     def __init__(self) -> None:
         self._files: dict[str, tuple[list[str], list[str]]] = {}
+
+    def forget(self) -> None:
+        """Release the text of files."""
+        self._files.clear()
 
     def text(self, place: Place) -> tuple[str, int, int]:
         """The text of a line, and the columns of the expression in characters, from 1 on.
@@ -97,11 +101,16 @@ class LineTables:
                 self._add(self._sums, kinds)
                 self._ended[key] = self._parts.pop(key)
         sums = dict(self._sums)
-        for kinds in self._parts.values():
+        for key, kinds in list(self._parts.items()):
             self._add(sums, kinds)
+            if not isinstance(kinds, NamedKinds):
+                # It is given again as long as the computation runs.
+                del self._parts[key]
         steps = [
             row for kind, number in self._numbers.items() for row in self._steps(number, kind, sums)
         ]
+        if self._sources is not None:
+            self._sources.forget()
         return {
             "lines": tables.Lines.of_rows(self._lines),
             "steps": tables.Steps.of_rows(steps),
