@@ -371,7 +371,8 @@ class Session:
     computations : list of Computation
         Computations since the diagnostic was cleared.
     faults : list of str
-        Errors of the diagnostic itself, each once. They are shown to the user and never raised.
+        Errors of the diagnostic itself, and tracers that were on, each once. They are shown to the
+        user and never raised.
     """
 
     def __init__(self) -> None:

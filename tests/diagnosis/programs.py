@@ -7,6 +7,7 @@ from tests.diagnosis import (
     programs_elsewhere,
     programs_short,
     programs_tasks,
+    programs_threads,
     programs_typical,
     programs_waits,
 )
@@ -21,6 +22,7 @@ _ALL = [
         programs_typical,
         programs_short,
         programs_elsewhere,
+        programs_threads,
     )
     for program in module.PROGRAMS
 ]
