@@ -317,8 +317,8 @@ def _release(analysis: Analysis) -> str:
     if share < OF_OWN_LINE:
         return RELEASE
     return (
-        f"{RELEASE}, first of all in {lines[0]}, {percent(share)} of the time in own code: vectorize "
-        "it if it loops"
+        f"{RELEASE}, first of all in {lines[0]}, {percent(share)} of the time in own code: "
+        "vectorize it if it loops"
     )
 
 
