@@ -271,7 +271,7 @@ def test_the_line_of_the_program_that_takes_most_time_is_to_be_vectorized():
     stacks = [((0.0, 40.0), "work", [MAIN, library], 70.0, 35.0)]
     recording = with_stacks(sized(waiting(0.5, 0.0, 0.5)), stacks)
     advice = by_code(recording)["gil-bound"].advice
-    assert "vectorize main (~/code/main.py:5), 100% of the time in own code" in advice
+    assert "first of all in main (~/code/main.py:5), 100% of the time in own code" in advice
 
 
 def test_of_a_program_that_processes_do_not_help_it_is_not_known_what_can_be_won():

@@ -66,6 +66,10 @@ def test_the_page_has_each_error():
 def test_the_page_of_settings_has_each_key():
     page = (ROOT / "docs" / "configuration.rst").read_text(encoding="utf-8")
     settings = yaml.safe_load((ROOT / "dask_diag" / "diag.yaml").read_text(encoding="utf-8"))
-    keys = ["diag.docs", *(f"diag.profile.{name}" for name in settings["diag"]["profile"])]
-    assert set(settings["diag"]) == {"docs", "profile"}
+    keys = [
+        "diag.docs",
+        "diag.control-groups",
+        *(f"diag.profile.{name}" for name in settings["diag"]["profile"]),
+    ]
+    assert set(settings["diag"]) == {"control-groups", "docs", "profile"}
     assert [key for key in keys if f"``{key}``" not in page] == []

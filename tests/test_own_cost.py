@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import cProfile
 import gc
 import itertools
 import math
 import sys
 import threading
 import time
+import tracemalloc
 from contextlib import ExitStack
 from dataclasses import replace
 from operator import add
@@ -350,3 +352,25 @@ def test_overhead_of_hooks_is_no_evidence_that_tasks_are_too_small():
     assert "100 µs of work and 1.90 ms of scheduling overhead" in evidence(0.0)
     assert "100 µs of work and 950 µs of scheduling overhead" in evidence(1.0)
     assert "tasks-too-small" not in {f.code for f in findings(with_own_cost(2.0))}
+
+
+@pytest.mark.parametrize("name", ["tracemalloc", "a trace function", "cProfile"])
+def test_a_tracer_that_was_on_is_said_once(name):
+    profile = cProfile.Profile()
+    start, stop = {
+        "tracemalloc": (tracemalloc.start, tracemalloc.stop),
+        "a trace function": (lambda: sys.settrace(lambda *_: None), lambda: sys.settrace(None)),
+        "cProfile": (profile.enable, profile.disable),
+    }[name]
+    before = sys.gettrace()
+    with Profiler() as prof:
+        start()
+        try:
+            for _ in range(2):
+                dask.compute(dask.delayed(int)(), scheduler="synchronous")
+        finally:
+            stop()
+            sys.settrace(before)
+    said = [notice for notice in prof.recording.notices if "durations include its cost" in notice]
+    assert len(said) == 1 + (before is not None and name != "a trace function")
+    assert name in " ".join(said)

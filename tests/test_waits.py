@@ -62,7 +62,7 @@ def read_a_pipe():
     os.close(writing)
 
 
-def wait_for_a_lock():
+def wait_for_an_event():
     threading.Event().wait(0.5)
 
 
@@ -433,7 +433,7 @@ def test_of_many_tasks_each_is_looked_at_in_all_parts_of_an_interval():
             for function, activity, *args in (
                 (time.sleep, "sleep", 0.5),
                 (read_a_pipe, "io-wait"),
-                (wait_for_a_lock, "lock-wait"),
+                (wait_for_an_event, "thread-wait"),
                 (wait_for_a_locked_file, "lock-wait"),
                 (sleep_often, "sleep"),
             )

@@ -412,7 +412,8 @@ class Session:
     computations : list of Computation or ComputationSnapshot
         Computations since the diagnostic was cleared; of an ended one its snapshot.
     faults : list of str
-        Errors of the diagnostic itself, each once. They are shown to the user and never raised.
+        Errors of the diagnostic itself, and tracers that were on, each once. They are shown to the
+        user and never raised.
     steps : SeenSteps
         Steps in fused tasks of these computations.
     """

@@ -22,6 +22,7 @@ from dask_diag.profilers.engine import (
     rehearsal,
     seconds_per_task,
 )
+from dask_diag.system.code import tracers
 from dask_diag.system.periodic import take_cpu_of_own_threads
 
 if TYPE_CHECKING:
@@ -289,6 +290,8 @@ class Diagnostic(Observer):
     def computation_starts(self, computation: Computation) -> None:
         """Begin a computation."""
         computation.hooks.update(self._hooks)
+        for name in tracers():
+            self.session.fault(f"{name} was on: durations include its cost")
         with self._lock:
             # In one step: readers, and `clear`, find what a subclass has of it, too.
             self.session.computations.append(computation)

@@ -225,22 +225,27 @@ class _Tracing:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users = 0
+        self.users = 0
         self._is_own = False
 
     def start(self) -> None:
         with self._lock:
-            self._users += 1
+            self.users += 1
             if not tracemalloc.is_tracing():
                 tracemalloc.start(_FRAMES)
                 self._is_own = True
 
     def stop(self) -> None:
         with self._lock:
-            self._users -= 1
-            if not self._users and self._is_own:
+            self.users -= 1
+            if not self.users and self._is_own:
                 tracemalloc.stop()
                 self._is_own = False
 
 
 _tracing = _Tracing()
+
+
+def traces() -> bool:
+    """Whether memory is traced for a profiler of this package."""
+    return _tracing.users > 0

@@ -28,6 +28,22 @@ may wait for the lock of the list of threads, as a `threading.local` does, which
 the program stands still. Or it lets other threads run, and the frame that was to be made is gone.
 """
 
+
+def tracers() -> list[str]:
+    """Names of the tracers that are on in this thread or process: their cost is in all times."""
+    # A memory profiler of this package says so itself.
+    memory, own = map(sys.modules.get, ("tracemalloc", "dask_diag.system.allocations"))
+    is_own = own is not None and own.traces()
+    found = ["tracemalloc"] * (memory is not None and memory.is_tracing() and not is_own)
+    found += ["a trace function, as of a debugger or of coverage"] * (sys.gettrace() is not None)
+    monitoring = getattr(sys, "monitoring", None)
+    tools = [] if monitoring is None else [monitoring.get_tool(number) for number in range(6)]
+    found += [str(tool) for tool in tools if tool]
+    # Python 3.12 and later: cProfile is such a tool.
+    profiled = sys.getprofile() is not None and not found
+    return found + ["a profile function, as of cProfile"] * profiled
+
+
 T = TypeVar("T")
 
 _MOST_CALLS = 10_000

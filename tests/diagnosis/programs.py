@@ -9,6 +9,7 @@ from tests.diagnosis import (
     programs_field,
     programs_short,
     programs_tasks,
+    programs_threads,
     programs_typical,
     programs_waits,
 )
@@ -25,6 +26,7 @@ _ALL = [
         programs_elsewhere,
         programs_field,
         programs_clusters,
+        programs_threads,
     )
     for program in module.PROGRAMS
 ]

@@ -317,7 +317,10 @@ def _release(analysis: Analysis) -> str:
     share = lines[0].seconds / sum(line.seconds for line in lines) if lines else 0.0
     if share < OF_OWN_LINE:
         return RELEASE
-    return f"{RELEASE}: vectorize {lines[0]}, {percent(share)} of the time in own code"
+    return (
+        f"{RELEASE}, first of all in {lines[0]}, {percent(share)} of the time in own code: "
+        "vectorize it if it loops"
+    )
 
 
 def _saved_in_processes(analysis: Analysis, remove: dict[str, float]) -> tuple[float, str]:
