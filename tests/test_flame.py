@@ -332,7 +332,7 @@ def test_the_summary_shows_the_hottest_lines_and_what_is_not_known():
         "7.50 s of tasks, 60 samples of their stacks",
         "dask/array/core.py:120 Array.sum 1.75 s 23% 3.00 s 40%",
         "(waiting) 2.50 s 33%",
-        "- waited 1.50 s (20%): ~/code/main.py:5 main in sorted",
+        "- waited 2.25 s (30%): ~/code/main.py:5 main in sorted",
         "(all else) 1.00 s 13%",
         "total 7.50 s 100%",
         "- CPU 53%, waiting 33%, not known to be either 13%",

@@ -289,8 +289,8 @@ def with_code(recording, location, text):
 @pytest.mark.parametrize(
     ("location", "text", "expected"),
     [
-        ("program.py", "a\nb\nc\nd\n    f(1)  # five", {"/x/program.py": "f(1)  # five"}),
-        ("program.py:4, in main", "def main():\n    f(1)", {"/x/program.py": "f(1)"}),
+        ("program.py", "a\nb\nc\nd\n    f(1)  # five", {"/x/program.py": "    f(1)  # five"}),
+        ("program.py:4, in main", "def main():\n    f(1)", {"/x/program.py": "    f(1)"}),
         ("program.py:6, in main", "f(1)", {}),
         ("other.py", "a\nb\nc\nd\ne", {}),
         ("as given", "a\nb\nc\nd\ne", {}),

@@ -188,7 +188,7 @@ def test_what_was_built_before_is_not_guessed():
         recording = profiler.recording
         assert "built before" in _how(recording)
         # To hand the result over is what the line does that computes.
-        assert _texts(recording) <= {'before.compute(scheduler="synchronous")'}
+        assert _texts(recording) - {""} <= {'before.compute(scheduler="synchronous")'}
     with Profiler() as profiler:
         dask.get({"a": (abs, -1), "b": (abs, "a")}, "b")
     assert _how(profiler.recording) == {"computed at"}
@@ -265,7 +265,8 @@ def test_lines_of_code_without_a_file_and_of_deep_recursion():
         made["x"].compute()
         _deep(40).compute()
     recording = profiler.recording
-    assert set(recording.lines.file.tolist()) == {__file__}
+    # Where pytest runs several processes, they are started by python -c.
+    assert set(recording.lines.file.tolist()) - {"<string>"} == {__file__}
     callers, depth = recording.lines.caller.tolist(), []
     for row in range(len(callers)):
         depth.append(1 if callers[row] < 0 else depth[callers[row]] + 1)

@@ -54,7 +54,10 @@ def test_tasks_that_overlap_or_whose_times_are_not_known_are_in_the_page(tmp_pat
     stop[unfinished] = cpu[unfinished] = np.nan
     cpu[unfinished + 1] = (stop - start)[unfinished + 1] + 1e-3
     start[not_started] = stop[not_started] = cpu[not_started] = np.nan
-    odd = with_columns(recording, "tasks", start=start, stop=stop, thread_cpu=cpu)
+    collected = np.where(np.isnan(stop), np.nan, recording.tasks.collected)
+    odd = with_columns(
+        recording, "tasks", start=start, stop=stop, thread_cpu=cpu, collected=collected
+    )
     args, order, lane, in_page = tasks_in_page(odd, tmp_path / "page.html")
     ends = np.where(np.isnan(stop), recording.stop, stop)
     assert len(in_page["start"]) == 4000 - len(not_started)

@@ -336,7 +336,7 @@ def test_an_error_is_shown_as_without_the_magic_and_then_how_far_it_came(shell):
     assert output.data["text/html"].count("<details>") >= 1
     text = " ".join(output.data["text/plain"].split())
     match = re.fullmatch(
-        r"(\d+) of 30 tasks, ended by ZeroDivisionError\. .* in 1 computation: \d+ tasks on 1 "
+        r"(\d+) of 30 tasks, ended by ZeroDivisionError\. .* in 1 computation: \d+ tasks? on 1 "
         r"worker, 1 failed, (\d+) more not run",
         text,
     )

@@ -69,7 +69,11 @@ def test_the_page_of_settings_has_each_key():
     keys = [
         "diag.docs",
         "diag.control-groups",
-        *(f"diag.profile.{name}" for name in settings["diag"]["profile"]),
+        *(
+            f"diag.{section}.{name}"
+            for section in ("lines", "profile")
+            for name in settings["diag"][section]
+        ),
     ]
-    assert set(settings["diag"]) == {"control-groups", "docs", "profile"}
+    assert set(settings["diag"]) == {"control-groups", "docs", "lines", "profile"}
     assert [key for key in keys if f"``{key}``" not in page] == []

@@ -69,7 +69,8 @@ def test_what_is_cleared_at_any_line_of_a_computation_goes_on(inside, order):
     def clear():
         if not any(diagnostic._lock.held for diagnostic in diagnostics):
             for diagnostic in diagnostics:
-                assert diagnostic.session.faults == []
+                # Each line is stopped at by a trace function, which a notice names.
+                assert not [one for one in diagnostic.session.faults if "trace function" not in one]
                 diagnostic.clear()
                 assert inside or diagnostic.results == []
 
