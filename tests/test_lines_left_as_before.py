@@ -192,7 +192,7 @@ def test_what_was_built_before_is_not_guessed():
     with Profiler() as profiler:
         dask.get({"a": (abs, -1), "b": (abs, "a")}, "b")
     assert _how(profiler.recording) == {"computed at"}
-    assert len(_texts(profiler.recording)) == 1
+    assert len(_texts(profiler.recording) - {""}) == 1
 
 
 @pytest.mark.parametrize(("when", "captured"), [("always", True), ("never", False)])
