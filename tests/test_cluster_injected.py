@@ -10,6 +10,7 @@ import threading
 import time
 from functools import partial, wraps
 from importlib import import_module
+from types import ModuleType
 
 import pytest
 
@@ -41,6 +42,7 @@ from .clusters import (
 from .clusters import client as client
 from .clusters import two_workers as two_workers
 from .clusters import unshipped as unshipped
+from .test_chunks import FUNCTION, ITEMS, Compressing
 
 MODULES = tuple(
     import_module(f"{dask_diag.cluster.__name__}.{module.name}")
@@ -57,6 +59,7 @@ def names_of(text):
 CALL_THE_USERS_FUNCTION = {
     *("ClusterTask.__call__", "ClusterTask.steps"),
     *("ClusterTask.__repr__", "ClusterTask.__reduce__", "ClusterTask.dependencies"),
+    "_Reader.__call__",
 }
 """What raises there is what the user's function raises: there is nothing else in them."""
 READ_BY_THE_USER = names_of("""
@@ -78,9 +81,10 @@ NOT_REPORTED = names_of("""
     DaskDiagSchedulerPlugin.update_graph WorkerMonitor.sample DaskDiagSchedulerPlugin.add_worker
     DaskDiagSchedulerPlugin.remove_worker DaskDiagSchedulerPlugin.remove_client
     DaskDiagSchedulerPlugin.remove_plugins_of_workers DaskDiagSchedulerPlugin.remove_plugins
-    WorkerMonitor.add_samples
+    WorkerMonitor.add_samples ChunkTask.read ChunkTask._sizes_of
 """)
-"""They report what fails in them, but not that they fail themselves, or do so as a block ends."""
+"""They report what fails in them, but not that they fail themselves, or do so as a block ends. A
+chunk without what cannot be read of it has no notice."""
 OTHER_PROGRAMS = {
     *("ClusterLog.clear", "ClusterSession.pull"),
     *("ClusterRecorder.join", "ClusterRecorder.joined", "ClusterRecorder.leave"),
@@ -239,6 +243,7 @@ def program(client):
         client.submit(awaits, 7, pure=False),
         client.submit(meters, 8, pure=False),
         client.submit(secedes, 9, pure=False),
+        client.submit(PROCESSOR, ITEMS[0], pure=False),
     ]
     results += [future.result(10) for future in others]
     counter = client.submit(Counter, actor=True, pure=False).result(10)
@@ -246,12 +251,16 @@ def program(client):
     return [*results, repr(failed.exception(10))]
 
 
-EXPECTED = [55, "tried again", "asked", 7, 8, 9, 1, "KeyError('for good')"]
+PROCESSOR = Compressing(FUNCTION)
+CHUNK = PROCESSOR(ITEMS[0])
+EXPECTED = [55, "tried again", "asked", 7, 8, 9, CHUNK, 1, "KeyError('for good')"]
 
 
 @pytest.fixture
 def raising(monkeypatch, unshipped):
     """Have a function raise once: returns what it raised."""
+    # Chunks are looked for where a module of that name is loaded, of which nothing is used.
+    monkeypatch.setitem(sys.modules, "coffea", ModuleType("coffea"))
 
     def raise_in(qualified):
         owner, name = FUNCTIONS[qualified]

@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
+from dask._task_spec import Task
 
 from dask_diag.cluster import plugin as plugin_module
 from dask_diag.cluster.log import ClusterLog
@@ -30,6 +31,21 @@ from .recordings import NOTHING
 
 NAN = float("nan")
 THREAD = 123_456_789
+
+
+SPEC = Task("no_op", abs, -1)
+
+
+def state_of(key, worker, run=7):
+    """What a scheduler has of a task that it has sent to a worker."""
+    return SimpleNamespace(
+        key=key,
+        processing_on=worker,
+        metadata=None,
+        run_id=run,
+        run_spec=SPEC,
+        dependencies=(),
+    )
 
 
 class Driver:
@@ -68,13 +84,7 @@ class Driver:
         keys = [self.key(number) for number in range(first, first + count)]
         of_keys = [self.addresses[n % len(self.addresses)] for n in range(first, first + count)]
         for key, address in zip(keys, of_keys, strict=True):
-            tasks[key] = SimpleNamespace(
-                key=key,
-                processing_on=self.workers[address],
-                metadata=None,
-                run_id=7,
-                dependencies=(),
-            )
+            tasks[key] = state_of(key, self.workers[address])
         plugin.update_graph(self.scheduler, client="client", tasks=keys, annotations={})
         for key in keys:
             plugin.transition(key, "released", "waiting", stimulus_id="graph")
@@ -116,13 +126,7 @@ def cancelled(driver, count, run=7):
     plugin, tasks = driver.plugin, driver.scheduler.tasks
     keys = [f"cancelled-{run}-{number}" for number in range(count)]
     for key in keys:
-        tasks[key] = SimpleNamespace(
-            key=key,
-            processing_on=driver.workers[driver.addresses[0]],
-            metadata=None,
-            run_id=run,
-            dependencies=(),
-        )
+        tasks[key] = state_of(key, driver.workers[driver.addresses[0]], run)
     plugin.update_graph(driver.scheduler, client="client", tasks=keys, annotations={})
     for key in keys:
         for start, finish in (
@@ -298,9 +302,7 @@ def test_computations_of_a_client_do_not_overlap_where_a_result_is_lost(is_next_
         time.sleep(0.01)
 
     for key in ("lost", "next"):
-        scheduler.tasks[key] = SimpleNamespace(
-            key=key, processing_on=worker, metadata=None, run_id=7, dependencies=()
-        )
+        scheduler.tasks[key] = state_of(key, worker)
         plugin.update_graph(scheduler, client="client", tasks=[key], annotations={})
         change(key, "released", "waiting", "processing")
         if key == "lost" or is_next_done:

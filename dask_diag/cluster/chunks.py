@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from math import nan
@@ -102,7 +103,9 @@ class _Reader:
 
     def __call__(self, *args: object, **kwargs: object) -> object:
         result = self._function(*args, **kwargs)
-        self._chunk.read(result)
+        # An error would be the task's failure.
+        with suppress(Exception):
+            self._chunk.read(result)
         return result
 
 

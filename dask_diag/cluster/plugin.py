@@ -1561,11 +1561,13 @@ def bytes_of_arguments(states: Sequence[TaskState]) -> float:
     """Bytes of the data that the tasks of a graph are given, estimated from a few tasks."""
     few = states[:: max(1, len(states) // TASKS_LOOKED_AT)]
     total = 0
-    for spec in (state.run_spec for state in few):
-        named = getattr(spec, "kwargs", {})
-        values = (*getattr(spec, "args", ()), *named.values(), getattr(spec, "value", None))
-        sizes = [sizeof(value) for value in values]
-        total += sum(size for size in sizes if size >= SMALL_ARGUMENT)
+    for state in few:
+        spec = state.run_spec
+        values = *getattr(spec, "args", ()), *getattr(spec, "kwargs", {}).values()
+        for value in (*values, getattr(spec, "value", None)):
+            size = sizeof(value)
+            if size >= SMALL_ARGUMENT:
+                total += size
     return total * len(states) / len(few) if few else 0.0
 
 

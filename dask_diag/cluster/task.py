@@ -125,10 +125,11 @@ class ClusterTask(GraphNode):
 
     def __call__(self, values: object = ()) -> object:
         """Run the task and read the clocks around it."""
-        self.state.run_spec = task = self.task
+        self.state.run_spec = run = task = self.task
         try:
             hear_this_task()
-            run = task if self.timing is None else self.timing.copy_of(task)
+            if self.timing is not None:
+                run = self.timing.copy_of(task)
             self.chunk = chunk_of(task)
             if self.chunk is not None:
                 run = self.chunk.run
