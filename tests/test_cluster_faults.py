@@ -162,7 +162,7 @@ def test_a_worker_that_is_killed_takes_no_row_with_it(tmp_path_factory, monkeypa
 
 
 def test_a_task_with_which_workers_die_has_failed(tmp_path_factory):
-    with cluster(processes=True) as client, Profiler() as prof:
+    with cluster(1, processes=True) as client, Profiler() as prof:
         client.cluster.scheduler.allowed_failures = 0
         path = str(tmp_path_factory.mktemp("killed") / "done")
         future = client.submit(kill_once, path)
