@@ -424,6 +424,7 @@ def test_what_runs_at_the_ends_of_a_block_is_in_it(client):
     worker, _ = workers_of(client)
     with Profiler() as prof:
         future = client.submit(waits, 0, workers=[worker.address])
+        assert STARTED.wait(10)
         client.submit(spin, 0.0).result()
     with Profiler() as later:
         after = client.submit(abs, future)

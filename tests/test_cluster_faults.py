@@ -125,7 +125,9 @@ def kill_once(path):
     return True
 
 
-def test_a_worker_that_is_killed_takes_no_row_with_it(tmp_path_factory):
+def test_a_worker_that_is_killed_takes_no_row_with_it(tmp_path_factory, monkeypatch):
+    # On a busy machine, the workers' imports take longer than a program is to wait for them.
+    monkeypatch.setattr(session, "_SECONDS_TO_REACH_WORKERS", 60.0)
     path = str(tmp_path_factory.mktemp("killed") / "done")
     with cluster(processes=True) as client, Profiler() as prof:
         doomed, other = client.nthreads()
@@ -160,7 +162,7 @@ def test_a_worker_that_is_killed_takes_no_row_with_it(tmp_path_factory):
 
 
 def test_a_task_with_which_workers_die_has_failed(tmp_path_factory):
-    with cluster(processes=True) as client, Profiler() as prof:
+    with cluster(1, processes=True) as client, Profiler() as prof:
         client.cluster.scheduler.allowed_failures = 0
         path = str(tmp_path_factory.mktemp("killed") / "done")
         future = client.submit(kill_once, path)
