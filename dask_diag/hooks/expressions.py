@@ -21,8 +21,14 @@ from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
 from dask_diag.capture.lines.names import Capture, Now
 from dask_diag.capture.lines.sites import Site
 
-_OF_COMPUTE = "FinalizeCompute", "_ExprSequence", "_HLGExprSequence"
-"""Names of the classes of expressions with which a computation begins."""
+_WITHOUT_TASKS = {
+    "FinalizeCompute",
+    "HLGExpr",
+    "_HLGExprGroup",
+    "_ExprSequence",
+    "_HLGExprSequence",
+}
+"""Classes that hold what is computed, new ones in each `compute`: no task has their names."""
 _OF_EXPRESSIONS = (
     f"{os.sep}dask{os.sep}_expr",
     f"{os.sep}dask_expr{os.sep}",
@@ -86,7 +92,7 @@ def note_collection(
     capture, names = call.capture, call.capture.names
     if not _is_expression(expr) or expr._name in names:
         return
-    site = _owner(capture, call.caller) or call.site()
+    site = _asked_at(capture, call.caller)
     # A line that makes again what was there before is its line.
     names.note(expr._name, site)
     for node in _new_nodes(capture, [*_children(expr)]):
@@ -106,7 +112,7 @@ def noting_step(is_lowering: bool) -> Callable[[Callable[..., object]], Callable
                 return original(self, *args, **kwargs)
             stack: list[Any] = _rewritten.__dict__.setdefault("stack", [])
             try:
-                if self._name not in capture.names:
+                if _is_unknown(capture, self):
                     if self._name in capture.names.existing and _is_below(self, stack):
                         _note_old(capture, self)
                     else:
@@ -135,6 +141,10 @@ def noting_step(is_lowering: bool) -> Callable[[Callable[..., object]], Callable
     return make
 
 
+def _is_unknown(capture: Capture, expression: Any) -> bool:
+    return expression._name not in capture.names and type(expression).__name__ not in _WITHOUT_TASKS
+
+
 def _is_below(expression: Any, stack: list[Any]) -> bool:
     """Whether an expression is in the tree that is rewritten, and not made by a step before."""
     return not stack or any(child._name == expression._name for child in _children(stack[-1]))
@@ -150,9 +160,8 @@ def _inherited(
     capture: Capture, expression: Any, stack: list[Any], is_lowering: bool
 ) -> Site | None:
     """The site of an expression that is not known as it is rewritten."""
-    if not stack or type(expression).__name__.startswith(_OF_COMPUTE):
-        caller = sys._getframe(2)
-        return _owner(capture, caller) or capture.here(caller)
+    if not stack:
+        return _asked_at(capture, sys._getframe(2))
     return _site_within(capture, expression, stack[-1], is_lowering)
 
 
@@ -161,7 +170,14 @@ def _site_within(capture: Capture, node: Any, before: Any, is_lowering: bool) ->
     for child in _children(before):
         if child._name in capture.names and _takes_place(node, child, is_lowering):
             return capture.names.get(child._name)
+    if type(before).__name__ in _WITHOUT_TASKS:
+        return _asked_at(capture, sys._getframe(1))
     return capture.names.get(before._name)
+
+
+def _asked_at(capture: Capture, frame: FrameType) -> Site:
+    """The site of the expression that asks for others, or of the user's line."""
+    return _owner(capture, frame) or capture.here(frame)
 
 
 def _owner(capture: Capture, frame: FrameType | None) -> Site | None:
@@ -189,7 +205,8 @@ def _hand_on(capture: Capture, before: Any, made: Any, is_lowering: bool) -> Non
     if not _is_expression(made) or made._name in capture.names:
         return
     for node in _new_nodes(capture, [made]):
-        capture.names.note(node._name, _site_within(capture, node, before, is_lowering))
+        if _is_unknown(capture, node):
+            capture.names.note(node._name, _site_within(capture, node, before, is_lowering))
 
 
 def _takes_place(node: Any, child: Any, is_lowering: bool) -> bool:
