@@ -192,7 +192,7 @@ def test_tasks_that_end_before_they_let_the_sampler_in_are_reported_as_not_sampl
 
 
 def recurse(depth):
-    return recurse(depth - 1) if depth else spin(0.2)
+    return recurse(depth - 1) if depth else spin(0.5)
 
 
 async def coroutine():
