@@ -93,11 +93,14 @@ def test_names_of_results_that_are_cached_no_more_do_not_gather():
 
 
 def test_a_computation_of_one_task_takes_a_bounded_number_of_calls_to_write():
+    taken = []
     with Profiler() as prof:
-        for _ in range(31):
-            get_sync({("f", 0): (abs, 1)}, ("f", 0))
-    first = TaskTables(prof.session)
-    tables = []
-    calls = calls_of(lambda: tables.append(first.take()[0]))
-    assert len(tables[0]["tasks"]) == len(tables[0]["computations"]) == 31
-    assert calls / 31 <= 850
+        increments = TaskTables(prof.session)
+        for _ in range(2):
+            for _ in range(31):
+                get_sync({("f", 0): (abs, 1)}, ("f", 0))
+            calls = calls_of(lambda: taken.append(increments.take()))
+    (first, _), (new, _) = taken
+    assert len(first["tasks"]) == len(new["tasks"]) == len(new["computations"]) == 31
+    # The first ones also read the text of this file, once.
+    assert calls / 31 <= 200

@@ -128,7 +128,8 @@ def test_the_file_has_what_was_measured(scheduler, often, monkeypatch):
     recording, loaded = run.recording, load("run.diag")
     assert len(recording.tasks) == 162
     assert len(recording.dependencies) == 2 * (40 + 39 + 40)
-    assert len(recording.metrics) == 162
+    # Garbage of the process may be collected in a task.
+    assert np.count_nonzero(~recording.metrics["activity"].eq("gc")) == 162
     assert len(recording.transfers) == (162 * 4 if scheduler == "processes" else 0)
     # Of each computation one at least: tasks that did not wait have none.
     assert sys.platform != "linux" or len(recording.waits) >= 2

@@ -84,6 +84,11 @@ class LineTables:
         self._rows: dict[tuple[int, Place, str], int] = {}
         self._lines: list[tuple[object, ...]] = []
         self._row_of_site: dict[Site, int] = {}
+        self._made: dict[str, Table] = {
+            "lines": tables.Lines.empty(),
+            "steps": tables.Steps.empty(),
+        }
+        self._kinds_made = 0
 
     def groups(self, kinds: EndedKinds, positions: bytes) -> IntArray:
         """The column `group` for tasks with these positions of kinds of a computation."""
@@ -94,8 +99,9 @@ class LineTables:
 
     def tables(self) -> dict[str, Table]:
         """The tables of all kinds so far."""
-        if not self._numbers:
-            return {"lines": tables.Lines.empty(), "steps": tables.Steps.empty()}
+        if not self._parts and self._kinds_made == len(self._numbers):
+            return self._made
+        self._kinds_made = len(self._numbers)
         for key, kinds in list(self._parts.items()):
             if not isinstance(kinds, TaskKinds):
                 self._add(self._sums, kinds)
@@ -111,10 +117,11 @@ class LineTables:
         ]
         if self._sources is not None:
             self._sources.forget()
-        return {
+        self._made = {
             "lines": tables.Lines.of_rows(self._lines),
             "steps": tables.Steps.of_rows(steps),
         }
+        return self._made
 
     def _add(self, sums: dict[int, StepSums], kinds: EndedKinds) -> None:
         """Add the seconds of a computation to those of each kind."""
