@@ -29,36 +29,43 @@ def collecting(number):
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "processes", "synchronous"])
-def test_seconds_of_collections_are_an_activity_and_all_seconds_still_sum(scheduler):
-    with Profiler() as prof:
-        took = sum(
-            dask.compute(
-                *(dask.delayed(collecting)(n) for n in range(2)),
-                scheduler=scheduler,
-                num_workers=1,
+def test_seconds_of_collections_are_an_activity_and_all_seconds_still_sum(scheduler, retried):
+    def measure():
+        with Profiler() as prof:
+            took = sum(
+                dask.compute(
+                    *(dask.delayed(collecting)(n) for n in range(2)),
+                    scheduler=scheduler,
+                    num_workers=1,
+                )
             )
-        )
-    seconds = {row["activity"]: row["value"] for row in activities(prof).to_dicts()}
-    assert seconds["gc"] == pytest.approx(took, rel=0.1)
-    (computation,) = prof.recording.computations.to_dicts()
-    wall = computation["stop"] - computation["called"]
-    assert sum(seconds.values()) == pytest.approx(wall * computation["workers"])
-    assert min(seconds.values()) >= 0
-    assert metrics._notice not in gc.callbacks
+        seconds = {row["activity"]: row["value"] for row in activities(prof).to_dicts()}
+        (computation,) = prof.recording.computations.to_dicts()
+        wall = computation["stop"] - computation["called"]
+        assert sum(seconds.values()) == pytest.approx(wall * computation["workers"])
+        assert min(seconds.values()) >= 0
+        assert metrics._notice not in gc.callbacks
+        # Other threads may run between two collections, which the task's clock includes.
+        assert seconds["gc"] == pytest.approx(took, rel=0.1)
+
+    retried(measure)
 
 
-def test_collections_in_metered_code_are_taken_off_its_label():
+def test_collections_in_metered_code_are_taken_off_its_label(retried):
     from dask_diag import context_meter
 
     def task():
         with context_meter.meter("work"):
             return collecting(0)
 
-    with Profiler() as prof:
-        (took,) = dask.compute(dask.delayed(task)(), scheduler="synchronous")
-    seconds = {row["activity"]: row["value"] for row in activities(prof).to_dicts()}
-    assert seconds["gc"] == pytest.approx(took, rel=0.1)
-    assert seconds["work"] < 0.1
+    def measure():
+        with Profiler() as prof:
+            (took,) = dask.compute(dask.delayed(task)(), scheduler="synchronous")
+        seconds = {row["activity"]: row["value"] for row in activities(prof).to_dicts()}
+        assert seconds["gc"] == pytest.approx(took, rel=0.1)
+        assert seconds["work"] < 0.1
+
+    retried(measure)
 
 
 def test_nothing_is_metered_outside_tasks_nor_after_an_error_of_the_clock(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
 import time
@@ -23,6 +24,14 @@ from .interleaving import Thread, await_event
 from .test_activities import assert_adds_up
 
 SCHEDULERS = [dask.local.get_sync, dask.threaded.get, dask.multiprocessing.get]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_collected():
+    """A collection of garbage in a task would be metered as well."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 def spin(cpu_seconds):
