@@ -107,7 +107,8 @@ function write(root, bins, shown, columns) {
         // Of those that did nothing then, nothing is said.
         element.hidden = row !== sums && time === 0 && row.tasks === 0
         // What follows these is not known of a part of the time.
-        element.querySelectorAll("td.number").forEach((cell, n) => { if (n < texts.length) cell.textContent = texts[n] })
+        const cells = element.querySelectorAll("td.number")
+        texts.forEach((text, n) => { if (cells[n]) cells[n].textContent = text })
         if (row !== sums) fill_bar(root, row.row, row.seconds, longest, bins.activities)
     }
 }
