@@ -56,8 +56,9 @@ def count(value: float) -> str:
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:
-    """A count with a noun: ``1 task``, ``2 tasks``."""
-    return f"{count(number)} {singular if number == 1 else plural or singular + 's'}"
+    """A count with a noun: ``1 task``, ``2 tasks``, ``2 processes``."""
+    several = plural or singular + ("es" if singular.endswith("s") else "s")
+    return f"{count(number)} {singular if number == 1 else several}"
 
 
 def percent(share: float) -> str:

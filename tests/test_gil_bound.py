@@ -237,7 +237,7 @@ def test_findings_of_computations_at_once_lose_of_the_time_that_passed():
     check("serial-chain", at_once, {steps: (alone.potential_saving, alone.severity)})
 
 
-def in_turns(for_lock, for_gil, cpu=0.5, samples=(80, 20)):
+def in_turns(for_lock, for_gil, cpu=0.5, samples=(70, 95)):
     """Two tasks at once that computed one at a time, and waited for a lock and for the GIL."""
     recording = in_rounds(80, 2, cpu)
     every = list(range(80))
@@ -256,6 +256,8 @@ def test_a_lock_whose_holder_waits_for_the_gil_is_the_gil():
         (0.4, 0.1): ("high", 20, "waited 40.0 s for the GIL", "releases the GIL"),
         # Nobody waits for the GIL: the holder releases it, or sleeps.
         (0.5, 0.0, 0.5, (100, 0)): None,
+        # The holder releases it; a thread that takes turns with another waits for it now and then.
+        (0.4, 0.1, 0.5, (65, 35)): None,
         (0.7, 0.1, 0.2): None,
         # Tasks compute at once.
         (0.2, 0.05, 0.75): None,

@@ -114,7 +114,8 @@ PROGRAMS = {
         2,
         [(time.sleep, 0.8), *[(time.sleep, 0.02)] * 10],
     ),
-    "starts processes": ({"pool-startup"}, "processes", 2, [(loop, 200_000)] * 6),
+    # Two batches: with one, single tasks may gain more than no start.
+    "starts processes": ({"pool-startup"}, "processes", 2, [(loop, 200_000)] * 12),
 }
 """What is found, the scheduler, its workers, and calls; other findings depend on the machine."""
 

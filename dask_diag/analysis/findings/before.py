@@ -197,7 +197,7 @@ def pool_startup(analysis: Analysis) -> Diagnosis | None:
         severity_of(gain.seconds / analysis.computing),
         gain,
         evidence(
-            "{processes:count} worker processes took {lost:seconds} of {computing:seconds} to "
+            "{processes:worker process} took {lost:seconds} of {computing:seconds} to "
             "start. All tasks together ran for {tasks:seconds}",
             processes=has_started.sum(),
             lost=gain.seconds,

@@ -145,7 +145,7 @@ ONE_AT_A_TIME = 1.1
 COMPUTED = 0.6
 """Least share of the time with a running task in which one computed, or waited for a CPU, if the
 holder of a lock holds the GIL."""
-OF_GIL = 0.15
+OF_GIL = 0.45
 """Least share of the samples for the GIL, among those for it and for locks, if a lock is held by
 code that holds the GIL."""
 
