@@ -15,8 +15,8 @@ from dask_diag.capture.metrics import runs_in_collections
 from dask_diag.model.codes import Activity
 from dask_diag.system.processes import LinuxReader
 
-_MOST_FILES = 64
-"""Most open files to search for pipes: each takes 5 µs."""
+_MOST_FILES = 200
+"""Most open files to search for pipes: each takes 5 µs, once for a pipe."""
 _MOST_POLLED = 8
 """Subprocess polls three at most."""
 _POLLED_BYTES = 8
