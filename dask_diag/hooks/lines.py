@@ -8,6 +8,7 @@ without lines, and a notice says so.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -184,6 +185,7 @@ _OPTIMIZERS = frozenset(
 )
 """Files that copy layers: one whose name is not known was built before."""
 _FINALIZE = "finalize-"
+_MADE_UP = re.compile(r"(?:^|-)(?:transfer|barrier|zpartd|shuffle-partition)-")
 
 
 def _note_layer(
@@ -207,7 +209,10 @@ def _note_prefixes(names: Names, layer: object, site: Site | None) -> None:
     """Note the names in the keys of a layer that has its keys already."""
     if type(layer) is dict or type(layer) is MaterializedLayer:
         for name in set(map(name_of_key, layer)):
-            names.note_new(name, site)
+            # A name that dask makes up as it shuffles says nothing of when that was built: the tasks
+            # that depend on it do.
+            if site is not None or not _MADE_UP.search(str(name)):
+                names.note_new(name, site)
 
 
 def _note_layers(

@@ -330,6 +330,8 @@ class CallerProbe:
             if is_held:
                 self._count_all_missed()
                 self._threads = {}
+                # Each has files open.
+                self._others = {}
                 self._walker.forget()
 
     @contextmanager
