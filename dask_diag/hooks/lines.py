@@ -209,7 +209,7 @@ def _note_prefixes(names: Names, layer: object, site: Site | None) -> None:
     """Note the names in the keys of a layer that has its keys already."""
     if type(layer) is dict or type(layer) is MaterializedLayer:
         for name in set(map(name_of_key, layer)):
-            # A name that dask makes up as it shuffles says nothing of when that was built: the tasks
+            # A name that dask makes up as it shuffles does not say when that was built: the tasks
             # that depend on it do.
             if site is not None or not _MADE_UP.search(str(name)):
                 names.note_new(name, site)
