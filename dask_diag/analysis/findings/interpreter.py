@@ -170,6 +170,10 @@ def locks_are_the_gil(analysis: Analysis) -> bool:
     )
 
 
+MOSTLY_LOCKS = 1.5
+"""Seconds of waits for locks, by those for the GIL, above which locks are the cause of both."""
+
+
 class _GilWaits(NamedTuple):
     """Seconds that tasks waited for the GIL, and the reasons.
 
@@ -204,6 +208,10 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
     waits = _waits_for_gil(analysis) if is_recorded else _non_cpu_of_turns(analysis)
     share = waits.own / analysis.in_tasks
     if share < WORTH_REPORTING:
+        return None
+    # Who gets a lock at last needs the GIL, too: where tasks mostly waited for the lock, it is one
+    # cause, and not this one.
+    if is_recorded and analysis.waited(Activity.LOCK_WAIT) > MOSTLY_LOCKS * waits.waited:
         return None
     # Without recorded waits it is not known what else tasks waited for.
     of_own = waits.own / waits.waited
