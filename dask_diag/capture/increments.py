@@ -139,7 +139,7 @@ _WORTH_KEEPING = 1000
 """Tasks of a computation from which on their functions are kept."""
 
 
-class _Rows:
+class _TakenTasks:
     """The tasks that were read of several computations: as tables, all at once.
 
     To make tables of each computation of two tasks would take as long as to compute it.
@@ -331,7 +331,7 @@ class TaskTables:
 
     def _take_local(self, taken: Sequence[_Taken], now: float) -> Increment:
         """Take the computations of this process, and those of clusters."""
-        rows, first = _Rows(taken, self._workers, self._lines), self._count
+        rows, first = _TakenTasks(taken, self._workers, self._lines), self._count
         self._count += int(np.count_nonzero(rows.is_final))
         on_clusters = self._take_clusters(now)
         made = rows.tables(first, self._count)

@@ -20,7 +20,7 @@ import dask
 from dask.base import DaskMethodsMixin
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
-from dask_diag.capture.lines.names import Capture, Names, Now, name_of_key
+from dask_diag.capture.lines.names import Capture, NamedSites, Now, name_of_key
 from dask_diag.capture.lines.sites import Site
 from dask_diag.hooks.expressions import Call, note_collection, note_existing, noting, noting_step
 
@@ -205,7 +205,7 @@ def _note_layer(
         _note_prefixes(names, layer, site)
 
 
-def _note_prefixes(names: Names, layer: object, site: Site | None) -> None:
+def _note_prefixes(names: NamedSites, layer: object, site: Site | None) -> None:
     """Note the names in the keys of a layer that has its keys already."""
     if type(layer) is dict or type(layer) is MaterializedLayer:
         for name in set(map(name_of_key, layer)):

@@ -28,7 +28,7 @@ _FUSED_INDEX = "_."
 """Begins what `rewrite_blockwise` adds to names of the steps of a fused task."""
 
 
-class Names:
+class NamedSites:
     """Sites by name, of which the oldest are forgotten if there are many.
 
     Any thread adds a name, in one step of a dict; the later line counts.
@@ -140,13 +140,13 @@ class Capture:
 
     Attributes
     ----------
-    names : Names
+    names : NamedSites
     faults : set of str
         Errors, each once; nothing is raised into the user's program.
     """
 
     def __init__(self, most: int, packages: Collection[str] = ()) -> None:
-        self.names = Names(most)
+        self.names = NamedSites(most)
         self.faults: set[str] = set()
         self._sites = Sites(packages)
         self._shared: dict[Hashable, object] = {}

@@ -29,7 +29,7 @@ _TYPED_OR_MADE = "<string>"
 """Name of the code of ``python -c``, and of methods that `dataclasses` makes."""
 
 
-class Place(NamedTuple):
+class SourceRange(NamedTuple):
     """A line of the user's, as `Lines` of a recording; columns are bytes from 0 on, -1 unknown."""
 
     file: str
@@ -54,10 +54,10 @@ class Site:
     def __init__(self, codes: list[CodeType], instructions: list[int], called: str) -> None:
         self._codes = codes
         self._instructions = instructions
-        self._places: list[Place] | None = None
+        self._places: list[SourceRange] | None = None
         self.called = called
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[SourceRange]:
         """The lines of the stack, the outermost first."""
         if self._places is None:
             pairs = zip(self._codes, self._instructions, strict=True)
@@ -153,11 +153,11 @@ def _is_typed(frame: FrameType) -> bool:
     return variables.get("__name__") == "__main__" and "__file__" not in variables
 
 
-def _place(code: CodeType, instruction: int) -> Place:
+def _place(code: CodeType, instruction: int) -> SourceRange:
     line, end_line, column, end_column = _position(code, instruction)
     function = getattr(code, "co_qualname", code.co_name)
     line = line or code.co_firstlineno
-    return Place(code.co_filename, line, end_line or 0, column, end_column, function)
+    return SourceRange(code.co_filename, line, end_line or 0, column, end_column, function)
 
 
 def _position(code: CodeType, instruction: int) -> tuple[int | None, int | None, int, int]:

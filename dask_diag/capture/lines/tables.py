@@ -8,7 +8,7 @@ from math import nan
 
 import numpy as np
 
-from dask_diag.capture.lines.sites import Place, Site
+from dask_diag.capture.lines.sites import SourceRange, Site
 from dask_diag.capture.lines.steps import EndedKinds, Kind, NamedKinds, StepSums, TaskKinds
 from dask_diag.columns import IntArray
 from dask_diag.model import tables
@@ -31,7 +31,7 @@ class Sources:
         """Release the text of files."""
         self._files.clear()
 
-    def text(self, place: Place) -> tuple[str, int, int]:
+    def text(self, place: SourceRange) -> tuple[str, int, int]:
         """The text of a line, and the columns of the expression in characters, from 1 on.
 
         Columns are 0 if they are unknown, or if a secret is masked in the text.
@@ -81,7 +81,7 @@ class LineTables:
         self._parts: dict[int, EndedKinds] = {}
         self._ended: dict[int, EndedKinds] = {}
         self._sums: dict[int, StepSums] = {}
-        self._rows: dict[tuple[int, Place, str], int] = {}
+        self._rows: dict[tuple[int, SourceRange, str], int] = {}
         self._lines: list[tuple[object, ...]] = []
         self._row_of_site: dict[Site, int] = {}
         self._made: dict[str, Table] = {
@@ -150,7 +150,7 @@ class LineTables:
             self._row_of_site[site] = row
         return row
 
-    def _row_of(self, caller: int, place: Place, called: str) -> int:
+    def _row_of(self, caller: int, place: SourceRange, called: str) -> int:
         known = self._rows.get((caller, place, called))
         if known is not None:
             return known
