@@ -9,7 +9,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from dask_diag.capture.keys import function_of_key, name_of_function
-from dask_diag.hooks.stack import DataNode, Graph, Task, steps_of
+from dask_diag.hooks.stack import DataNode, Graph, Task, is_fused, steps_of
 
 TOKEN = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])")
 """The end of a name that dask gave to work. The user may give a name to other work, too."""
@@ -47,10 +47,12 @@ class SeenSteps:
         seen, new = self._seen, set[int]()
         groups: dict[tuple[object, object], list[Any]] = {}
         for key, task in dsk.items():
-            steps = steps_of(task)
-            if steps is None:
+            if not is_fused(task):
                 continue
-            for step_key, step in _all_steps(steps, key):
+            for name, step, block in steps_of(task, key):
+                # The steps of a block have names only: the block is the task's.
+                inside = block[1:] if type(name) is str and isinstance(block, tuple) else ()
+                step_key = (name, *inside) if inside else name
                 names = _head(key), _head(step_key)
                 group = groups.get(names)
                 if group is None:
@@ -79,18 +81,6 @@ def _head(key: Hashable) -> object:
     """The name in a key, without the index that dask adds to names inside of a block."""
     head = key[0] if type(key) is tuple and key else key
     return head.partition("_.")[0] if type(head) is str else head
-
-
-def _all_steps(steps: Mapping[Hashable, object], of_task: Any) -> Iterator[tuple[Hashable, Task]]:
-    """The steps that call functions, also those of steps that were fused themselves."""
-    for key, step in steps.items():
-        inner = steps_of(step)
-        if inner is not None:
-            yield from _all_steps(inner, key if type(key) is tuple else of_task)
-        elif isinstance(step, Task):
-            # The steps of a block have names only: the block is the task's.
-            is_of_block = type(key) is str and type(of_task) is tuple
-            yield (key, *of_task[1:]) if is_of_block else key, step
 
 
 def _calls_of(step: Task) -> list[str]:

@@ -142,7 +142,8 @@ def noting_step(is_lowering: bool) -> Callable[[Callable[..., object]], Callable
 
 
 def _is_unknown(capture: Capture, expression: Any) -> bool:
-    return expression._name not in capture.names and type(expression).__name__ not in _WITHOUT_TASKS
+    # The name of one without tasks may not be made yet, or is made each time.
+    return type(expression).__name__ not in _WITHOUT_TASKS and expression._name not in capture.names
 
 
 def _is_below(expression: Any, stack: list[Any]) -> bool:

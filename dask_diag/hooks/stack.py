@@ -72,23 +72,22 @@ execute_subgraph: Any = getattr(dask._task_spec, "_execute_subgraph", None)
 """The function of a fused task, whose first argument has the steps by key; None in another dask."""
 
 
-runs_steps: set[type] = set()
-"""Types of this package's functions that stand for `execute_subgraph` in a fused task."""
-
-
 def is_fused(task: object) -> bool:
     """Whether a task consists of several, which are its steps."""
-    return isinstance(task, Task) and (
-        task.func is execute_subgraph or type(task.func) in runs_steps
-    )
+    return type(task) is Task and task.func is execute_subgraph
 
 
-def steps_of(node: object) -> Mapping[Hashable, object] | None:
-    """The steps of a fused task, by key; None for any other node."""
-    if type(node) is Task and is_fused(node):
-        steps = node.args[0] if node.args else None
-        return steps if type(steps) is dict else None
-    return None
+def steps_of(task: Any, key: Hashable = None) -> Iterator[tuple[Hashable, Task, Hashable]]:
+    """Steps of a fused task that call functions, also the steps of those that are fused themselves.
+
+    Each is its key, the step, and the innermost key with a block of the tasks around it: `key` is
+    that of the task.
+    """
+    for name, step in task.args[0].items():
+        if is_fused(step):
+            yield from steps_of(step, name if type(name) is tuple else key)
+        elif isinstance(step, Task):
+            yield name, step, key
 
 
 _LAZY = {map, filter, zip, itertools.chain, GeneratorType}

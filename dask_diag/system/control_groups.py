@@ -16,7 +16,10 @@ _NAN = float("nan")
 
 def root_of_groups() -> Path:
     """Folder of the control groups."""
-    return Path(dask.config.get("diag.control-groups", "/sys/fs/cgroup"))
+    return _path(dask.config.get("diag.control-groups", "/sys/fs/cgroup"))
+
+
+_path = cache(Path)
 
 
 @cache

@@ -29,7 +29,7 @@ from dask_diag.hooks.stack import (
     is_fused,
     is_lazy,
     machinery_files,
-    runs_steps,
+    steps_of,
 )
 from dask_diag.model.codes import LineSource
 
@@ -166,7 +166,7 @@ class TaskKinds(EndedKinds):
     ) -> tuple[int, Steps]:
         """The kind of a fused task, and the position in it of each step of the task."""
         # Without a step of its own, as where it hands on data, it is one itself.
-        keys = [*_steps_of(task)] or [key]
+        keys = [step for step, _, _ in steps_of(task)] or [key]
         names = tuple([name_of_key(step) for step in keys])
         known = self._of_steps.get(names)
         if known is None:
@@ -213,7 +213,7 @@ class TaskKinds(EndedKinds):
                 task = graph.get(dependent)
                 names = [name_of_key(dependent)]
                 if is_fused(task):
-                    names += map(name_of_key, _steps_of(task))
+                    names += [name_of_key(step) for step, _, _ in steps_of(task)]
                 found = next(filter(None, map(self._origin_of, names)), None)
                 if found is not None:
                     return found if found is BEFORE else Origin(found.site, LineSource.DEPENDENTS)
@@ -351,21 +351,13 @@ class StepTiming:
         if not _is_timed(seen):
             return task
         names: dict[Hashable, int] = {}
-        steps = {key: names.setdefault(name_of_key(key), len(names)) for key in _steps_of(task)}
+        keys = [key for key, _, _ in steps_of(task)]
+        steps = {key: names.setdefault(name_of_key(key), len(names)) for key in keys}
         return timed_copy(task, steps, len(names), leave_steps) if len(names) > 1 else task
 
 
 def _is_timed(seen: int) -> bool:
     return seen < _TIMED_FIRST or seen * _GOLDEN % 1 < _TIMED_LATER
-
-
-def _steps_of(task: Any) -> Iterator[Hashable]:
-    """The keys of the steps of a fused task; data and references are no steps."""
-    for key, step in task.args[0].items():
-        if type(step) is Task and step.func is execute_subgraph:
-            yield from _steps_of(step)
-        elif isinstance(step, Task):
-            yield key
 
 
 class _Sink:
@@ -401,7 +393,7 @@ def timed_copy(task: Any, steps: Steps, count: int, sink: Callable[..., None]) -
 class TimedSubgraph:
     """Runs the steps of a fused task, each between two readings of the clocks."""
 
-    __name__ = execute_subgraph.__name__
+    __name__ = "_execute_subgraph"
 
     def __init__(self, steps: Steps, count: int, sink: Callable[..., None]) -> None:
         self._steps = steps
@@ -422,9 +414,6 @@ class TimedSubgraph:
         return returned
 
 
-runs_steps.add(TimedSubgraph)
-
-
 class _Run:
     """The seconds of the steps in one run of a fused task."""
 
@@ -443,7 +432,7 @@ class _Run:
         made: dict[Hashable, Any] = {}
         for key, step in graph.items():
             is_returned = key == result and not is_inner
-            if type(step) is Task and step.func is execute_subgraph:
+            if is_fused(step):
                 nested = copy(step)
                 steps, returned = step.args[:2]
                 nested.args = (self.wrapped(steps, returned, not is_returned), *step.args[1:])

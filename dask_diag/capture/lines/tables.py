@@ -8,7 +8,7 @@ from math import nan
 
 import numpy as np
 
-from dask_diag.capture.lines.sites import SourceRange, Site
+from dask_diag.capture.lines.sites import Site, SourceRange
 from dask_diag.capture.lines.steps import EndedKinds, Kind, NamedKinds, StepSums, TaskKinds
 from dask_diag.columns import IntArray
 from dask_diag.model import tables
