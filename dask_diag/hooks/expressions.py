@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -40,7 +41,7 @@ _rewritten = threading.local()
 
 
 def _is_expression(value: object) -> bool:
-    return hasattr(type(value), "simplify_once") and hasattr(value, "_name")
+    return hasattr(type(value), "simplify_once")
 
 
 class Call(NamedTuple):
@@ -181,13 +182,16 @@ def _asked_at(capture: Capture, frame: FrameType) -> Site:
     return _owner(capture, frame) or capture.here(frame)
 
 
+@lru_cache(4096)
+def _is_of_expressions(file: str) -> bool:
+    return any(part in file for part in _OF_EXPRESSIONS)
+
+
 def _owner(capture: Capture, frame: FrameType | None) -> Site | None:
     """The site of the expression that computes or makes others, as to find its divisions."""
     while frame is not None and not capture.is_users(frame):
         code = frame.f_code
-        if code.co_varnames[:1] == ("self",) and any(
-            part in code.co_filename for part in _OF_EXPRESSIONS
-        ):
+        if _is_of_expressions(code.co_filename) and code.co_varnames[:1] == ("self",):
             variables = frame.f_locals
             asking = variables.get("self")
             if type(variables) is dict:
@@ -203,11 +207,8 @@ def _owner(capture: Capture, frame: FrameType | None) -> Site | None:
 
 def _hand_on(capture: Capture, before: Any, made: Any, is_lowering: bool) -> None:
     """Note the new nodes of a rewritten expression."""
-    if not _is_expression(made) or made._name in capture.names:
-        return
-    for node in _new_nodes(capture, [made]):
-        if _is_unknown(capture, node):
-            capture.names.note(node._name, _site_within(capture, node, before, is_lowering))
+    for node in _new_nodes(capture, [made] if _is_expression(made) else []):
+        capture.names.note(node._name, _site_within(capture, node, before, is_lowering))
 
 
 def _takes_place(node: Any, child: Any, is_lowering: bool) -> bool:
@@ -233,14 +234,15 @@ def _children(expression: Any) -> Iterator[Any]:
 
 
 def _new_nodes(capture: Capture, nodes: list[Any]) -> Iterator[Any]:
-    """The nodes of trees, down to those that are known."""
+    """The nodes of trees whose tasks have names that are not known, down to those that are."""
     while nodes:
         node = nodes.pop()
-        if node._name in capture.names:
-            continue
-        children = [*_children(node)]
-        yield node
-        nodes += children
+        if type(node).__name__ in _WITHOUT_TASKS:
+            nodes += _children(node)
+        elif node._name not in capture.names:
+            children = [*_children(node)]
+            yield node
+            nodes += children
 
 
 def note_existing(capture: Capture) -> None:

@@ -211,7 +211,7 @@ def _note_prefixes(names: NamedSites, layer: object, site: Site | None) -> None:
         for name in set(map(name_of_key, layer)):
             # A name that dask makes up as it shuffles does not say when that was built: the tasks
             # that depend on it do.
-            if site is not None or not _MADE_UP.search(str(name)):
+            if name not in names and (site is not None or not _MADE_UP.search(str(name))):
                 names.note_new(name, site)
 
 
@@ -225,9 +225,10 @@ def _note_layers(
     unknown = [name for name in layers if name not in names]
     if not unknown:
         return
-    site, is_copy = call.site(), call.caller.f_code.co_filename in _OPTIMIZERS
+    is_copy = call.caller.f_code.co_filename in _OPTIMIZERS
+    site = None if is_copy else call.site()
     for name in unknown:
-        built = None if is_copy and not str(name).startswith(_FINALIZE) else site
+        built = call.site() if is_copy and str(name).startswith(_FINALIZE) else site
         names.note_new(name, built)
         _note_prefixes(names, layers[name], built)
 
