@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable
+from functools import lru_cache
 from itertools import islice
 from types import FrameType
 from typing import NamedTuple, TypeVar, cast
@@ -76,7 +77,7 @@ class NamedSites:
 
     def origin(self, name: Hashable) -> Origin | None:
         """Where a name, or one that dask made of it, is from; None if not known."""
-        for known in self._alike(name):
+        for known in _alike(name):
             if known in self:
                 site = self.get(known)
                 return BEFORE if site is None else Origin(site, LineSource.NAME)
@@ -90,13 +91,6 @@ class NamedSites:
         if site is _UNKNOWN:
             return None
         return BEFORE if site is None else Origin(site, LineSource.TOKEN)
-
-    def _alike(self, name: Hashable) -> Iterator[Hashable]:
-        yield name
-        if type(name) is str:
-            plain = str(plain_name(name))
-            yield plain
-            yield _COPY.sub("", plain)
 
     def _index(self) -> None:
         """Add the tokens of names that were noted since."""
@@ -118,6 +112,13 @@ def name_of_key(key: Hashable) -> Hashable:
 def plain_name(name: Hashable) -> Hashable:
     """The name of a step without what a fused task adds to it."""
     return name.partition(_FUSED_INDEX)[0] if type(name) is str else name
+
+
+@lru_cache(4096)
+def _alike(name: Hashable) -> tuple[Hashable, ...]:
+    """A name, and the names of which dask may have made it."""
+    plain = plain_name(name)
+    return (name, plain, _COPY.sub("", plain)) if type(plain) is str else (name,)
 
 
 _UNKNOWN = Site([], [], "")
@@ -143,21 +144,20 @@ class Capture:
     names : NamedSites
     faults : set of str
         Errors, each once; nothing is raised into the user's program.
+    is_users : callable
+        Whether a frame is of the user's program.
     """
 
     def __init__(self, most: int, packages: Collection[str] = ()) -> None:
         self.names = NamedSites(most)
         self.faults: set[str] = set()
         self._sites = Sites(packages)
+        self.is_users = self._sites.is_users
         self._shared: dict[Hashable, object] = {}
 
     def here(self, frame: FrameType | None) -> Site:
         """The site of a frame and its callers."""
         return self._sites.here(frame) or NOWHERE
-
-    def is_users(self, frame: FrameType) -> bool:
-        """Whether a frame is of the user's program."""
-        return self._sites.is_users(frame)
 
     def shared(self, key: Hashable, value: T) -> T:
         """The first value that was given for a key: few objects for many computations."""
