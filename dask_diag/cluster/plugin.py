@@ -832,7 +832,7 @@ class RunCollector:
         """
         names, counts, states = session.names, session.counts, self.scheduler.tasks
         for key in keys:
-            name = key[0] if type(key) is tuple and key else key
+            name = name_of_key(key)
             if name in names or type(name) is not str:
                 continue
             ts = states[key]

@@ -375,9 +375,8 @@ def names_of_steps(task: Any) -> list[Hashable]:
     names: dict[Hashable, None] = {}
     if getattr(getattr(task, "func", None), "__name__", "") == "_execute_subgraph":
         for key, step in task.args[0].items():
-            names.update(dict.fromkeys(names_of_steps(step)))
-            if hasattr(step, "func") and not names_of_steps(step):
-                names[name_of_key(key)] = None
+            own = [name_of_key(key)] if hasattr(step, "func") else []
+            names.update(dict.fromkeys(names_of_steps(step) or own))
     return list(names)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import count, islice
 from time import perf_counter, thread_time
@@ -170,15 +170,20 @@ class TaskKinds(EndedKinds):
         names = tuple([name_of_key(step) for step in keys])
         known = self._of_steps.get(names)
         if known is None:
-            found: dict[Step, int] = {}
-            positions = []
-            for name in names:
-                origin = self._origin_of(name) or self._origin(key, graph, dependents)
-                step = Step(self._function(plain_name(name)), origin)
-                positions.append(found.setdefault(step, len(found)))
-            known = self._of_steps[names] = self._number(tuple(found)), positions
+            known = self._of_steps[names] = self._numbered(
+                names, lambda name: self._origin_of(name) or self._origin(key, graph, dependents)
+            )
         number, positions = known
         return number, dict(zip(keys, positions, strict=True))
+
+    def _numbered(
+        self, names: Sequence[Hashable], origin_of: Callable[[Hashable], Origin]
+    ) -> tuple[int, list[int]]:
+        """The kind of a task with these steps, and the position in it of each of them."""
+        found: dict[Step, int] = {}
+        steps = [Step(self._function(plain_name(name)), origin_of(name)) for name in names]
+        positions = [found.setdefault(step, len(found)) for step in steps]
+        return self._number(tuple(found)), positions
 
     def _number(self, kind: Kind) -> int:
         number = self._numbers.setdefault(kind, len(self.kinds))
@@ -199,22 +204,30 @@ class TaskKinds(EndedKinds):
 
     def _origin(self, key: Hashable, graph: Graph, dependents: Mapping[Hashable, Any]) -> Origin:
         """Where a task is from: its name says so, or tasks that depend on it, or nothing does."""
-        origin = self._origin_of(name_of_key(key))
-        if origin is not None:
-            return origin
-        following, seen = [key], {key}
+
+        def names_of(key: Hashable) -> list[Hashable]:
+            task = graph.get(key)
+            steps = [step for step, _, _ in steps_of(task)] if is_fused(task) else []
+            return [name_of_key(key), *map(name_of_key, steps)]
+
+        known = self._origin_of(name_of_key(key))
+        return known or self._origin_of_dependents(key, dependents, names_of)
+
+    def _origin_of_dependents(
+        self,
+        first: Hashable,
+        dependents: Mapping[Hashable, Collection[Hashable]],
+        names_of: Callable[[Hashable], Sequence[Hashable]],
+    ) -> Origin:
+        """Where the nearest dependents are from that have a name that says so."""
+        following, seen = [first], {first}
         while following and len(seen) < _MOST_DEPENDENTS:
-            key = following.pop(0)
-            for dependent in dependents.get(key, ()):
+            for dependent in dependents.get(following.pop(0), ()):
                 if dependent in seen:
                     continue
                 seen.add(dependent)
                 following.append(dependent)
-                task = graph.get(dependent)
-                names = [name_of_key(dependent)]
-                if is_fused(task):
-                    names += [name_of_key(step) for step, _, _ in steps_of(task)]
-                found = next(filter(None, map(self._origin_of, names)), None)
+                found = next(filter(None, map(self._origin_of, names_of(dependent))), None)
                 if found is not None:
                     return found if found is BEFORE else Origin(found.site, LineSource.DEPENDENTS)
         return self._computed_at
@@ -289,31 +302,18 @@ class NamedKinds(TaskKinds):
         number = self._of_name.get(name)
         if number is None:
             steps: Sequence[Hashable] = self._steps_of_name.get(name) or (name,)
-            found: dict[Step, int] = {}
-            positions = [
-                found.setdefault(
-                    Step(self._function(plain_name(step)), self._origin_of_name(step, name)),
-                    len(found),
-                )
-                for step in steps
-            ]
-            number = self._of_name[name] = self._number(tuple(found))
+            number, positions = self._numbered(
+                steps, lambda step: self._origin_of(step) or self._origin_of_name(name)
+            )
+            self._of_name[name] = number
             self._positions[number] = positions
         return number
 
-    def _origin_of_name(self, step: Hashable, name: Hashable) -> Origin:
-        origin = self._origin_of(step)
-        following, seen = [name], {name}
-        while origin is None and following and len(seen) < _MOST_DEPENDENTS:
-            for dependent in self._dependents.get(following.pop(0), ()):
-                if dependent not in seen:
-                    seen.add(dependent)
-                    following.append(dependent)
-                    names = dependent, *self._steps_of_name.get(dependent, ())
-                    found = next(filter(None, map(self._origin_of, names)), None)
-                    if found is not None and origin is None:
-                        origin = Origin(found.site, LineSource.DEPENDENTS)
-        return origin or self._computed_at
+    def _origin_of_name(self, name: Hashable) -> Origin:
+        steps = self._steps_of_name
+        return self._origin_of_dependents(
+            name, self._dependents, lambda name: (name, *steps.get(name, ()))
+        )
 
     def add_packed(self, key: Hashable, steps: bytes) -> None:
         """Add the seconds of the steps of a task, as a worker has packed them."""
