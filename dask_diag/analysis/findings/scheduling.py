@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.built_by import Place
+from dask_diag.analysis.built_by import SourceLine
 from dask_diag.analysis.critical_path import CriticalPath
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.interpreter import cpu_waits
@@ -387,7 +387,7 @@ _SETS_CHUNKS = re.compile(r"chunk|partition|blocksize|from_(?:array|sequence|map
 def _line_with_chunks(analysis: Analysis) -> str:
     """Clause on the line that says how large chunks are: the one with most tasks."""
     for row in analysis.lines.filter(np.argsort(-analysis.lines["tasks"])).to_dicts():
-        place = Place(row["file"], row["line"], row["text"])
+        place = SourceLine.of_row(row)
         if place.line and _SETS_CHUNKS.search(place.text):
             return f", in {place.name} ({place.text:.60})"
     return ""

@@ -12,11 +12,11 @@ from math import isnan
 
 import numpy as np
 
-from dask_diag.analysis.built_by import BY, BuiltBy, Place, table_of_lines
+from dask_diag.analysis.built_by import BY, BuiltBy, SourceLine, table_of_lines
 from dask_diag.analysis.facts import MOST_SIMULATED, Analysis
 from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.simulation.schedulers import result_sizes
-from dask_diag.views.built_by import on_work_built_before, place_of, sources_of
+from dask_diag.views.built_by import on_work_built_before, sources_of
 from dask_diag.views.plots.figures import pack
 from dask_diag.views.report.components import Part, SourceFile, SourceRow, SourceTable, Text, safe
 from dask_diag.views.report.figures import Figures
@@ -34,12 +34,12 @@ def lines(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         return
     sizes = result_sizes(recording) if len(tasks) * 10 <= MOST_SIMULATED else None
     function_of = lookup(tasks.group, tasks.function)
-    shown: dict[Place, int] = {}
+    shown: dict[SourceLine, int] = {}
     modes: dict[str, dict[int, list[object]]] = {by: {} for by in BY}
     for by, of_rows in modes.items():
         built = BuiltBy.of(recording, by)
         for record in table_of_lines(recording, built, sizes).to_dicts():
-            place = place_of(record)
+            place = SourceLine.of_row(record)
             _, groups = built.work_of(built.places.index(place), analysis.task_seconds)
             of_rows[shown.setdefault(place, len(shown))] = [
                 *(None if isnan(record[name]) else record[name] for name in _MEASURES),
@@ -56,7 +56,7 @@ def lines(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     yield from (Text([text]) for _, text in on_work_built_before(analysis.lines))
 
 
-def _files(analysis: Analysis, shown: dict[Place, int]) -> Iterator[SourceFile]:
+def _files(analysis: Analysis, shown: dict[SourceLine, int]) -> Iterator[SourceFile]:
     """The files, each with its lines in order; work without a line is in none."""
     sources = sources_of(analysis.recording)
     for file in dict.fromkeys(file for file, _, _ in shown):
