@@ -23,7 +23,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_intervals,
     where_of_tasks,
 )
-from dask_diag.analysis.groups import counts_by, sums_by
+from dask_diag.analysis.groups import counts_by, rows_by, sums_by, totals_by
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, FloatArray, IntArray
@@ -50,11 +50,7 @@ def repeated_work(analysis: Analysis) -> Diagnosis | None:
     # A computation is shorter by the share that repeats have of its tasks' time.
     called, names = call_times(computations), computations.computation.tolist()
     of_all, of_repeats = (
-        dict(zip(recording.tasks.computation.values, sums.tolist(), strict=False))
-        for sums in (
-            np.bincount(recording.tasks.computation.codes, each)
-            for each in (analysis.task_seconds, seconds)
-        )
+        totals_by(recording.tasks.computation, each) for each in (analysis.task_seconds, seconds)
     )
     shares = np.array([of_repeats.get(name, 0.0) / (of_all.get(name) or 1.0) for name in names])
     first = np.where(shares < 1, np.fmax(computations.prepared, computations.start), called)
@@ -245,14 +241,8 @@ WORTH_REPORTING = 0.15
 def small_computations(analysis: Analysis) -> Diagnosis | None:
     """Thousands of computations of few short tasks: to compute takes longer than the tasks."""
     recording, computations = analysis.recording, analysis.computations
-    counts = dict(
-        zip(
-            recording.tasks.computation.values,
-            counts_by(recording.tasks.computation).tolist(),
-            strict=True,
-        )
-    )
-    tasks = np.array([counts.get(name, 0) for name in computations.computation.tolist()])
+    rows_of = rows_by(recording.tasks.computation)
+    tasks = np.array([len(rows_of.get(name, ())) for name in computations.computation.tolist()])
     is_small = (tasks > 0) & (tasks <= FEW_TASKS) & ~computations.scheduler.eq("distributed")
     small = computations.filter(is_small)
     if len(small) < FEWEST_COMPUTATIONS:
