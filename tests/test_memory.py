@@ -167,6 +167,17 @@ def test_the_growth_of_tasks_by_hand(tasks, bounds, growth, exact):
     assert usage["exact"].tolist() == exact
 
 
+def test_half_and_nine_of_ten_tasks_grow_by_no_more_than_is_said():
+    """Task n of 40 grows by n bytes: those of f by 0, 2, …, 38, those of g by 1, 3, …, 39."""
+    tasks = [(1, n + 0.1, n + 0.9) for n in range(40)]
+    samples = [(n + t, 1, 100 + n * (t == 0.5)) for n in range(40) for t in (0.0, 0.5)]
+    samples.append((40.0, 1, 100))
+    rows = {row["function"]: row for row in task_memory(recording_of(tasks, samples)).to_dicts()}
+    names = ("tasks", "exact", "median_growth", "p90_growth", "peak_growth")
+    assert [rows["f"][name] for name in names] == [20, 20, 18, 34, 38]
+    assert [rows["g"][name] for name in names] == [20, 20, 19, 35, 39]
+
+
 def test_nothing_to_show_is_reported_as_such():
     with Profiler() as prof:
         dask.local.get_sync({("f", 0): (int,)}, ("f", 0))
