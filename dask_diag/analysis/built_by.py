@@ -147,13 +147,16 @@ class BuiltBy:
         counts[-1] += int((~self._has_steps).sum())
         return counts
 
-    def work_of(self, place: int, seconds: FloatArray) -> tuple[list[str], list[int]]:
-        """Functions and groups of the steps of a place, those with most of its seconds first."""
-        rows = np.flatnonzero(self._place == place)
-        parts = self._by_group(seconds)[self._group[rows]] * self._shares[SECONDS][rows]
-        rows = rows[np.argsort(-parts, kind="stable")]
-        functions, groups = self._steps.function[rows].tolist(), self._group[rows].tolist()
-        return list(dict.fromkeys(functions)), list(dict.fromkeys(groups))
+    def works(self, seconds: FloatArray) -> list[tuple[list[str], list[int]]]:
+        """Functions and groups of the steps of each place, those with most of its seconds first."""
+        parts = self._by_group(seconds)[self._group] * self._shares[SECONDS]
+        order = np.argsort(-parts, kind="stable")
+        places, groups = self._place[order].tolist(), self._group[order].tolist()
+        works: list[tuple[dict[str, None], dict[int, None]]] = [({}, {}) for _ in self.places]
+        functions = self._steps.function[order].tolist()
+        for place, function, group in zip(places, functions, groups, strict=True):
+            works[place][0][function] = works[place][1][group] = None
+        return [(list(functions), list(groups)) for functions, groups in works]
 
     def main_lines(self) -> Categorical:
         """For each task the name of the line with most of its seconds; empty if unknown."""
@@ -235,7 +238,7 @@ def table_of_lines(recording: Recording, built: BuiltBy, sizes: FloatArray | Non
     is_present = ((counts > 0) | (np.nan_to_num(building) > 0)) & (len(recording.steps) > 0)
     order = np.argsort(-seconds, kind="stable")
     order = order[is_present[order]]
-    places = [built.places[n] for n in order.tolist()]
+    places, works = [built.places[n] for n in order.tolist()], built.works(wall)
     table = Table(
         {
             "file": Categorical.of(place.file for place in places),
@@ -248,7 +251,7 @@ def table_of_lines(recording: Recording, built: BuiltBy, sizes: FloatArray | Non
             "bytes": built.known_sums(unmeasured if sizes is None else sizes)[order],
             "waits": built.known_sums(noncpu, WAITS)[order],
             "functions": Categorical.of(
-                ", ".join(built.work_of(n, wall)[0][:_FUNCTIONS_NAMED]) for n in order.tolist()
+                ", ".join(works[n][0][:_FUNCTIONS_NAMED]) for n in order.tolist()
             ),
         }
     )

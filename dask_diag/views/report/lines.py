@@ -38,9 +38,10 @@ def lines(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     modes: dict[str, dict[int, list[object]]] = {by: {} for by in BY}
     for by, of_rows in modes.items():
         built = BuiltBy.of(recording, by)
+        works = dict(zip(built.places, built.works(analysis.task_seconds), strict=True))
         for record in table_of_lines(recording, built, sizes).to_dicts():
             place = SourceLine.of_row(record)
-            _, groups = built.work_of(built.places.index(place), analysis.task_seconds)
+            _, groups = works[place]
             of_rows[shown.setdefault(place, len(shown))] = [
                 *(None if isnan(record[name]) else record[name] for name in _MEASURES),
                 *(record["tasks"], safe(record["functions"], 60)),
