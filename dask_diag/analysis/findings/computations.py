@@ -132,22 +132,24 @@ def _repeated_steps(recording: Recording, is_repeat: BoolArray) -> _RepeatedStep
     seconds: dict[str, float] = {}
     repeats: dict[str, int] = {}
     took = np.nan_to_num(tasks.stop - tasks.start)
+    rows_of = rows_by(tasks.computation)
     of_steps = {
         function: _shares_of_steps(recording, function) for function in table.function.values
     }
     for row in table.to_dicts():
         step, runs, again = row["step"], row["runs"], row["repeats"]
         repeats[step] = repeats.get(step, 0) + again
-        is_here = tasks.computation.eq(row["computation"]) & tasks.function.eq(row["function"])
         share = of_steps[row["function"]].get((step, row["calls"]), 0.0)
-        if not share or not is_here.any():
+        if not share or row["computation"] not in rows_of:
             continue
+        here = rows_of[row["computation"]]
+        here = here[tasks.function[here].eq(row["function"])]
         # Tasks that are repeats as a whole have these steps, too.
-        whole = float(is_repeat[is_here].mean())
+        whole = float(is_repeat[here].mean()) if len(here) else 1.0
         rest = max(again / runs - whole, 0.0) / (1 - whole) if whole < 1 else 0.0
-        is_here &= ~is_repeat
-        shares[is_here] += share * rest
-        seconds[step] = seconds.get(step, 0.0) + float(took[is_here].sum()) * share * rest
+        here = here[~is_repeat[here]]
+        shares[here] += share * rest
+        seconds[step] = seconds.get(step, 0.0) + float(took[here].sum()) * share * rest
     return _RepeatedSteps(np.minimum(shares, 1.0), seconds, repeats)
 
 
