@@ -251,7 +251,7 @@ def small_computations(analysis: Analysis) -> Diagnosis | None:
         return None
     called = call_times(small)
     took = np.fmax(small.stop - called, 0.0)
-    is_of_small = recording.tasks.computation.is_in(small.computation.tolist())
+    is_of_small = recording.tasks.computation.is_in({*small.computation.tolist()})
     start, stop = recording.tasks.start[is_of_small], recording.tasks.stop[is_of_small]
     work = Intervals(start, stop).union().seconds
     ran = Intervals(called, small.stop).union().seconds
