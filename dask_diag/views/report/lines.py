@@ -6,7 +6,7 @@ The page has the numbers of all measures, and shows those that the reader choose
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from math import isnan
 
@@ -59,7 +59,7 @@ def lines(analysis: Analysis, figures: Figures) -> Iterator[Part]:
 
 def _files(analysis: Analysis, shown: dict[SourceLine, int]) -> Iterator[SourceFile]:
     """The files, each with its lines in order; work without a line is in none."""
-    sources = sources_of(analysis.recording)
+    sources, marks = sources_of(analysis.recording), _marks(analysis)
     for file in dict.fromkeys(file for file, _, _ in shown):
         of_file = {line: row for (of, line, _), row in shown.items() if of == file and line}
         source = dict.fromkeys(of_file, "") | sources.get(file, {})
@@ -68,7 +68,7 @@ def _files(analysis: Analysis, shown: dict[SourceLine, int]) -> Iterator[SourceF
             rows = [
                 SourceRow(of_file.get(line, -1), str(line), pieces, line not in near)
                 for line, text in sorted(source.items())
-                for pieces in [_pieces(analysis, file, line, text[:_LONGEST])]
+                for pieces in [_pieces(text[:_LONGEST], marks.get((file, line), ()))]
             ]
             yield SourceFile(safe(os.path.basename(file), 60), rows)
     unknown = [(row, text) for (_, line, text), row in shown.items() if not line]
@@ -77,14 +77,23 @@ def _files(analysis: Analysis, shown: dict[SourceLine, int]) -> Iterator[SourceF
         yield SourceFile("", rows)
 
 
-def _pieces(analysis: Analysis, file: str, line: int, text: str) -> list[tuple[str, bool]]:
-    """Parts of a line, and whether each is an expression that built work."""
+def _marks(analysis: Analysis) -> dict[tuple[str, int], list[slice]]:
+    """The parts of each line that are expressions which built work."""
+    marks: dict[tuple[str, int], list[slice]] = {}
     table = analysis.recording.lines.filter(analysis.built_by.builders)
-    is_marked = np.zeros(len(text), bool)
     names = ("file", "cell", "line", "end_line", "column", "end_column")
-    for of, cell, first, last, start, stop in table.tuples(*names):
-        if (cell or of, first) == (file, line) and start > 0:
-            is_marked[start - 1 : stop - 1 if last == line else None] = True
+    for file, cell, first, last, start, stop in table.tuples(*names):
+        if start > 0:
+            part = slice(start - 1, stop - 1 if last == first else None)
+            marks.setdefault((cell or file, first), []).append(part)
+    return marks
+
+
+def _pieces(text: str, marks: Iterable[slice]) -> list[tuple[str, bool]]:
+    """Parts of a line, and whether each is marked."""
+    is_marked = np.zeros(len(text), bool)
+    for part in marks:
+        is_marked[part] = True
     cuts = [0, *(1 + np.flatnonzero(np.diff(is_marked))).tolist(), len(text)]
     return [
         (safe(text[start:stop].replace("\t", "    "), _LONGEST), bool(is_marked[start]))
