@@ -478,7 +478,7 @@ class LiveModel:
         return sorted(names, key=lambda name: -seconds.get(name, 0.0))
 
     def colors(self) -> FunctionColors:
-        """Colours of functions: a function keeps its colour when others appear."""
+        """Colors of functions: a function keeps its color when others appear."""
         self._colored.update(dict.fromkeys(self.functions_by_time()))
         return FunctionColors(self._colored)
 
