@@ -12,10 +12,11 @@ import pytest
 pytest.importorskip("distributed")
 
 from dask_diag import DiagnosticError, Profiler, findings, load, save, throughput
+from dask_diag.analysis.chunks import rates_over_time
 from dask_diag.coffea import attach, branches, chunks
 
 from .clusters import cluster
-from .recordings import NOTHING, columns_of, with_columns, with_tables
+from .recordings import NAN, NOTHING, columns_of, with_columns, with_tables
 
 
 @dataclass(frozen=True)
@@ -258,6 +259,35 @@ def test_the_summary_has_chunks_files_and_the_processor_beside_overhead():
         "40 events/s in computations, 30 events/s of the elapsed time, 40 events/s per core" in text
     )
     assert "Slow files" not in made().summary()
+
+
+def test_what_was_read_over_time_is_that_of_the_chunks_that_ran_then():
+    """Chunk n has 100 events and runs from second n to n + 1, or longer; what failed read nothing."""
+    for bytes_read, unit, amount in ((NAN, "events", 100), (5e6, "bytes", 5e6)):
+        recording = made("/data/0.root", slow=[3])
+        recording = with_columns(recording, "chunks", bytes=[bytes_read] * 13)
+        found, edges, rates = rates_over_time(recording)
+        assert found == unit
+        assert (rates * np.diff(edges)).sum() == pytest.approx(12 * amount)
+        middles = (edges[1:] + edges[:-1]) / 2
+        at = {second: rates[np.abs(middles - second).argmin()] for second in (5.5, 9.5, 12.7, 20)}
+        # The chunks 6 and 7 take 6 seconds each.
+        assert at == pytest.approx(
+            {5.5: amount, 9.5: amount * (1 + 2 / 6), 12.7: amount / 6, 20: 0}
+        )
+
+
+def test_a_chunk_has_the_waits_of_its_task():
+    waits = columns_of(
+        "task activity seconds", (3, "cpu-wait", 0.25), (3, "io-wait", 0.375), (12, "io-wait", 9.0)
+    )
+    table = chunks(with_tables(made(), waits=waits))
+    (row,) = (
+        row for row in table.to_dicts() if (row["file"], row["first"]) == ("/data/1.root", 100)
+    )
+    assert (row["off_cpu"], row["cpu_wait"], row["io_wait"]) == (0.75, 0.25, 0.375)
+    assert table["io_wait"].sum() == 0.375
+    assert np.isnan(chunks(made())["cpu_wait"]).all()
 
 
 def test_without_dask_the_summary_says_what_to_use_and_has_the_programs_own_line():

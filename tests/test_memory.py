@@ -167,6 +167,21 @@ def test_the_growth_of_tasks_by_hand(tasks, bounds, growth, exact):
     assert usage["exact"].tolist() == exact
 
 
+def test_half_and_nine_of_ten_tasks_grow_by_no_more_than_is_said(tmp_path_factory):
+    """Task n of 40 grows by n MB: those of f by 0, 2, …, 38, those of g by 1, 3, …, 39."""
+    tasks = [(1, n + 0.1, n + 0.9) for n in range(40)]
+    samples = [(n + t, 1, 100 * MB + n * MB * (t == 0.5)) for n in range(40) for t in (0.0, 0.5)]
+    recording = recording_of(tasks, [*samples, (40.0, 1, 100 * MB)])
+    rows = {row["function"]: row for row in task_memory(recording).to_dicts()}
+    names = ("tasks", "exact", "median_growth", "p90_growth", "peak_growth")
+    assert [rows["f"][name] for name in names] == [20, 20, 18 * MB, 34 * MB, 38 * MB]
+    assert [rows["g"][name] for name in names] == [20, 20, 19 * MB, 35 * MB, 39 * MB]
+    page = recording.report(tmp_path_factory.mktemp("page") / "page.html").read_text("utf-8")
+    assert "g 39.0 MB (median 19.0 MB, 90% of tasks 35.0 MB), f 38.0 MB (median 18.0 MB" in page
+    for largest in ("38.0 MB", "39.0 MB"):
+        assert f'data-name="memory of a task">{largest}</td>' in page
+
+
 def test_nothing_to_show_is_reported_as_such():
     with Profiler() as prof:
         dask.local.get_sync({("f", 0): (int,)}, ("f", 0))

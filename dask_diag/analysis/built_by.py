@@ -9,7 +9,8 @@ seconds of all lines are the seconds of all tasks.
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,12 +31,17 @@ _FUNCTIONS_NAMED = 3
 _BUILDING = (Root.BEFORE, Root.GRAPH, Root.BETWEEN)
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of the user's program; without a number, work whose line is unknown."""
 
     file: str
     line: int
     text: str
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> SourceLine:
+        """The line of a row of the table of `lines`."""
+        return cls(row["file"], row["line"], row["text"])
 
     @property
     def name(self) -> str:
@@ -49,8 +55,8 @@ class Place(NamedTuple):
         return f"{self.name}  {self.text}" if self.line else self.text
 
 
-BUILT_BEFORE = Place("", 0, "(built before the recording)")
-UNKNOWN = Place("", 0, "(line unknown)")
+BUILT_BEFORE = SourceLine("", 0, "(built before the recording)")
+UNKNOWN = SourceLine("", 0, "(line unknown)")
 HOW_TO_RECORD_BUILDING = (
     "start recording before the collections are built: around the whole program (dask-diag run, "
     "%%diag), or `with record(...)` from the first line that uses dask"
@@ -76,7 +82,7 @@ class BuiltBy:
         For each row of `Recording.lines` the row of the line that has its work.
     builders : array of int
         Rows of `Recording.lines` that called dask.
-    places : list of Place
+    places : list of SourceLine
         Lines, and then `BUILT_BEFORE` and `UNKNOWN`.
     place_of_row : array of int
         The place of each row of `Recording.lines`; that of unknown lines at the end.
@@ -86,7 +92,7 @@ class BuiltBy:
         self._groups_of_tasks = groups
         self.heads = _heads(lines) if by == "script" else np.arange(len(lines))
         places = [
-            Place(cell or file, line, text.strip())
+            SourceLine(cell or file, line, text.strip())
             for file, cell, line, text in lines.tuples("file", "cell", "line", "text")
         ]
         rows = [places[head] for head in self.heads.tolist()]
@@ -141,13 +147,16 @@ class BuiltBy:
         counts[-1] += int((~self._has_steps).sum())
         return counts
 
-    def work_of(self, place: int, seconds: FloatArray) -> tuple[list[str], list[int]]:
-        """Functions and groups of the steps of a place, those with most of its seconds first."""
-        rows = np.flatnonzero(self._place == place)
-        parts = self._by_group(seconds)[self._group[rows]] * self._shares[SECONDS][rows]
-        rows = rows[np.argsort(-parts, kind="stable")]
-        functions, groups = self._steps.function[rows].tolist(), self._group[rows].tolist()
-        return list(dict.fromkeys(functions)), list(dict.fromkeys(groups))
+    def works(self, seconds: FloatArray) -> list[tuple[list[str], list[int]]]:
+        """Functions and groups of the steps of each place, those with most of its seconds first."""
+        parts = self._by_group(seconds)[self._group] * self._shares[SECONDS]
+        order = np.argsort(-parts, kind="stable")
+        places, groups = self._place[order].tolist(), self._group[order].tolist()
+        works: list[tuple[dict[str, None], dict[int, None]]] = [({}, {}) for _ in self.places]
+        functions = self._steps.function[order].tolist()
+        for place, function, group in zip(places, functions, groups, strict=True):
+            works[place][0][function] = works[place][1][group] = None
+        return [(list(functions), list(groups)) for functions, groups in works]
 
     def main_lines(self) -> Categorical:
         """For each task the name of the line with most of its seconds; empty if unknown."""
@@ -229,7 +238,7 @@ def table_of_lines(recording: Recording, built: BuiltBy, sizes: FloatArray | Non
     is_present = ((counts > 0) | (np.nan_to_num(building) > 0)) & (len(recording.steps) > 0)
     order = np.argsort(-seconds, kind="stable")
     order = order[is_present[order]]
-    places = [built.places[n] for n in order.tolist()]
+    places, works = [built.places[n] for n in order.tolist()], built.works(wall)
     table = Table(
         {
             "file": Categorical.of(place.file for place in places),
@@ -242,7 +251,7 @@ def table_of_lines(recording: Recording, built: BuiltBy, sizes: FloatArray | Non
             "bytes": built.known_sums(unmeasured if sizes is None else sizes)[order],
             "waits": built.known_sums(noncpu, WAITS)[order],
             "functions": Categorical.of(
-                ", ".join(built.work_of(n, wall)[0][:_FUNCTIONS_NAMED]) for n in order.tolist()
+                ", ".join(works[n][0][:_FUNCTIONS_NAMED]) for n in order.tolist()
             ),
         }
     )
@@ -256,12 +265,12 @@ def changes_of_lines(before: Recording, after: Recording) -> Table:
     Lines move when a program is edited: a line is the same by the name of its file and its text.
     """
     both: dict[tuple[str, str], list[float]] = {}
-    places: dict[tuple[str, str], Place] = {}
+    places: dict[tuple[str, str], SourceLine] = {}
     for side, recording in enumerate((before, after)):
         rows = table_of_lines(recording, BuiltBy.of(recording))
         for file, line, text, seconds in rows.tuples("file", "line", "text", "seconds"):
             same = os.path.basename(file), text
-            places[same] = Place(file, line, text)
+            places[same] = SourceLine(file, line, text)
             both.setdefault(same, [0.0, 0.0])[side] += seconds
     order = sorted(both, key=lambda same: -abs(both[same][1] - both[same][0]))
     return table_of(

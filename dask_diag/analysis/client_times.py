@@ -7,15 +7,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.call_tree import innermost, short_path
+from dask_diag.analysis.call_tree import innermost
 from dask_diag.analysis.intervals import Intervals, StepFunction
-from dask_diag.analysis.lines import files_of_nodes, imports_and_profilers, late_samples
+from dask_diag.analysis.lines import (
+    CLIENT,
+    imports_and_profilers,
+    late_samples,
+    nodes_in_file,
+    nodes_named,
+)
 from dask_diag.analysis.phases import times_of_phases
 from dask_diag.columns import FloatArray
 from dask_diag.model.codes import Root
 from dask_diag.model.recording import Recording
 
-_CLIENT = "distributed/client.py"
 _WAITS = re.compile(r"(?:^|\.)(?:gather|result|exception|wait|__next__|next_batch|_get_and_raise)$")
 """The functions of a client that wait for results; Python 3.10 has no names of classes."""
 
@@ -47,13 +52,10 @@ class ClientTimes(NamedTuple):
 def client_times(recording: Recording) -> ClientTimes:
     """Divide the samples of threads of the program."""
     samples, tree = recording.samples, recording.call_tree
-    is_client = files_of_nodes(recording, lambda file: short_path(file) == _CLIENT)
-    in_client = innermost(tree.parent, is_client)
-    name = recording.frames.name
-    may_wait = np.array([bool(_WAITS.search(text)) for text in name.values], bool)
-    calls = np.append(tree.frame, 0)[np.append(in_client, -1)[samples.node]]
-    is_call = np.append(in_client >= 0, False)[samples.node]
-    waits = is_call & np.append(may_wait, False)[name.codes[calls]] if len(name) else is_call
+    in_client = innermost(tree.parent, nodes_in_file(recording, CLIENT))
+    call = np.append(in_client, -1)[samples.node]
+    is_call = call >= 0
+    waits = np.append(nodes_named(recording, _WAITS.search), False)[call]
     imports, profilers = imports_and_profilers(recording)
     of_program = (samples.node >= 0) & ~samples.root.is_in((Root.TASKS, Root.SCHEDULER))
     seconds = samples.seconds * of_program * ~profilers

@@ -2,7 +2,7 @@
 
 A quantity, such as the wall time or the seconds of a function, has one value for each run. Those
 values are a sample: the same program ran again, on the same machine. So the mean before and the
-mean after are compared by Welch's test, and whatever makes runs differ, busy neighbours included,
+mean after are compared by Welch's test, and whatever makes runs differ, busy neighbors included,
 is in the spread. Tasks are never taken for a sample here.
 """
 

@@ -11,7 +11,7 @@ import numpy as np
 from dask_diag.analysis.call_tree import lines_of_frames
 from dask_diag.analysis.groups import rows_by
 from dask_diag.analysis.lines import samples_in_files
-from dask_diag.columns import BoolArray, FloatArray, IntArray
+from dask_diag.columns import BoolArray, IntArray
 from dask_diag.model.codes import Root
 from dask_diag.model.recording import Recording
 
@@ -109,23 +109,12 @@ def _elsewhere(
     at_later = is_of_function & ~at_first & (samples.start >= stop)
     elsewhere = at_first & samples_in_files(recording, _COMPILERS.search)
     if samples.count[at_later].sum() >= FEWEST_SAMPLES:
-        shares = _by_line(recording, at_later)
-        elsewhere |= at_first & (shares < HARDLY * shares.sum())[_line_of_samples(recording)]
+        lines = lines_of_frames(recording)
+        # Any line for samples without a stack, which are not chosen.
+        line = np.append(lines.codes[recording.call_tree.frame], 0)[samples.node]
+        later = np.bincount(line[at_later], samples.seconds[at_later], len(lines.values))
+        elsewhere |= at_first & (later < HARDLY * later.sum())[line]
     total = samples.seconds[at_first].sum()
     if not total or samples.seconds[elsewhere].sum() < ELSEWHERE * total:
         return None
     return elsewhere
-
-
-def _line_of_samples(recording: Recording) -> IntArray:
-    """The innermost line of each sample; any line for samples without a stack."""
-    lines = lines_of_frames(recording).codes[recording.call_tree.frame]
-    return np.append(lines, 0)[recording.samples.node].astype(np.int64)
-
-
-def _by_line(recording: Recording, chosen: BoolArray) -> FloatArray:
-    """Seconds of the chosen samples, by innermost line."""
-    lines = lines_of_frames(recording)
-    seconds = recording.samples.seconds[chosen]
-    sums = np.bincount(_line_of_samples(recording)[chosen], seconds, len(lines.values))
-    return sums.astype(np.float64)

@@ -33,6 +33,13 @@ def rows_by(labels: Categorical) -> dict[str, IntArray]:
     return {labels.values[code]: rows for code, rows in rows_by_code(labels.codes).items()}
 
 
+def workers_of(lanes: Categorical) -> Categorical:
+    """The worker of each lane; on a cluster a lane is named by a worker and a thread."""
+    names = (str(lane).rpartition("/")[0] or str(lane) for lane in lanes.values)
+    workers: Categorical = Categorical.of(names)[lanes.codes]
+    return workers
+
+
 def rows_of_workers(lanes: Categorical) -> dict[str, IntArray]:
     """The rows of the tasks of each worker; a lane is named by a worker and a thread."""
     workers = Categorical.of(str(lane).rpartition("/")[0] for lane in lanes.values)

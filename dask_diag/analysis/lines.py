@@ -36,7 +36,7 @@ OWN_CALLS = "(dask_diag)"
 """The line of a stack that represents this package's own calls."""
 _OUTSIDE = -1
 _LINEAR_ALGEBRA = re.compile(r"(?:numpy|scipy)/linalg/")
-_CLIENT = "distributed/client.py"
+CLIENT = "distributed/client.py"
 _SUBMITS = re.compile(r"(?:^|\.)(?:submit|map|compute|persist|get)$")
 """The functions of a client that make a graph; Python 3.10 has no names of classes."""
 _SCHEDULERS = ("dask", "distributed")
@@ -125,13 +125,11 @@ def samples_in_files(recording: Recording, matches: Callable[[str], object]) -> 
 
 def samples_below(recording: Recording, file: str, function: str = "") -> BoolArray:
     """Select the samples in and below a file, a short path, or a function of the file."""
-    tree, names = recording.call_tree, recording.frames.name
-    is_in = files_of_nodes(recording, lambda path: short_path(path) == file)
+    is_in = nodes_in_file(recording, file)
     if function:
         # Python 3.10 has no names of what a function is defined in.
-        is_named = np.array([name.rpartition(".")[2] == function for name in names.values], bool)
-        is_in &= is_named[names.codes][tree.frame]
-    return _samples_in(recording, innermost(tree.parent, is_in) >= 0)
+        is_in &= nodes_named(recording, lambda name: name.rpartition(".")[2] == function)
+    return _samples_in(recording, innermost(recording.call_tree.parent, is_in) >= 0)
 
 
 def line_of_samples(recording: Recording, line: ProgramLine) -> BoolArray:
@@ -201,12 +199,10 @@ def graphs_made_before(recording: Recording) -> BoolArray:
     After a computation dask may as well collect its results. A computation of a cluster starts when
     its graph arrives there: the call that makes it is before.
     """
-    tree, names = recording.call_tree, recording.frames.name
-    submits = np.array([bool(_SUBMITS.search(name)) for name in names.values], bool)[names.codes]
-    is_dask = files_of_nodes(recording, lambda file: package_of(short_path(file)) == "dask")
-    is_client = files_of_nodes(recording, lambda file: short_path(file) == _CLIENT)
+    submits = nodes_in_file(recording, CLIENT) & nodes_named(recording, _SUBMITS.search)
+    makes = _in_packages(recording, ("dask",)) | submits
     _, importing = _lines_of_program(recording)
-    in_dask = innermost(tree.parent, is_dask | is_client & submits[tree.frame]) >= 0
+    in_dask = innermost(recording.call_tree.parent, makes) >= 0
     chosen = _samples_in(recording, in_dask & ~importing)
     is_before = recording.samples.root.eq(Root.BEFORE) | _before_a_cluster(recording)
     return chosen & ~late_samples(recording) & is_before
@@ -292,9 +288,24 @@ def cpu_share_of_linear_algebra(recording: Recording) -> float:
 
 def files_of_nodes(recording: Recording, matches: Callable[[str], object]) -> BoolArray:
     """Select the nodes of the call tree by file, a path with slashes."""
-    files = recording.frames.file
-    mask = np.array([bool(matches(file.replace("\\", "/"))) for file in files.values], bool)
-    return mask[files.codes][recording.call_tree.frame]
+    return _nodes(recording, recording.frames.file, lambda file: matches(file.replace("\\", "/")))
+
+
+def nodes_in_file(recording: Recording, file: str) -> BoolArray:
+    """Select the nodes of the call tree in a file, a short path."""
+    return files_of_nodes(recording, lambda path: short_path(path) == file)
+
+
+def nodes_named(recording: Recording, matches: Callable[[str], object]) -> BoolArray:
+    """Select the nodes of the call tree by the name of the function."""
+    return _nodes(recording, recording.frames.name, matches)
+
+
+def _nodes(
+    recording: Recording, labels: Categorical, matches: Callable[[str], object]
+) -> BoolArray:
+    mask = np.array([bool(matches(label)) for label in labels.values], bool)
+    return mask[labels.codes][recording.call_tree.frame]
 
 
 def _in_packages(recording: Recording, packages: Collection[str]) -> BoolArray:

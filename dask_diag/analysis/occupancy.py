@@ -260,6 +260,7 @@ def occupancies(recording: Recording, in_series: bool = False) -> list[Occupancy
         *(np.fmin(tasks.start, moved.worker_start), np.fmax(stop, moved.worker_stop)),
     )
     rows_of = rows_by(tasks.computation)
+    called, prepared = call_times(computations), prepared_times(computations)
     not_of_graphs = times_not_of_graphs(recording)
     clusters = _Clusters(recording)
     made, of_series, swept_in_series = [], [], set()
@@ -277,13 +278,12 @@ def occupancies(recording: Recording, in_series: bool = False) -> list[Occupancy
         if computations.cluster[index]:
             swept, states = _cluster(recording, index, of_tasks, clusters)
         else:
+            graph = Intervals(called[[index]], prepared[[index]])
             preparing = {
-                Activity.GRAPH: Intervals(
-                    call_times(computations)[[index]], prepared_times(computations)[[index]]
-                ),
+                Activity.GRAPH: graph,
                 _IMPORTS: not_of_graphs[index].imports,
                 Activity.PROFILERS: not_of_graphs[index].profilers,
-                Activity.STARTUP: _startups(recording, index, of_tasks),
+                Activity.STARTUP: _startups(recording, index, of_tasks, graph),
             }
             moving = {
                 activity: intervals.filter(rows[~np.isnan(intervals.start[rows])])
@@ -474,7 +474,7 @@ def _local(
 ) -> tuple[FloatArray, States]:
     """The states of a local scheduler's workers, for a row of `Recording.computations`.
 
-    `others` are intervals besides those of tasks.
+    `others` are intervals besides those of tasks, with the preparation of the graph.
     """
     computations = recording.computations
     stop = float(computations.stop[index])
@@ -482,8 +482,7 @@ def _local(
     # it since.
     until = np.full(len(tasks.rows), stop)
     kinds = _tasks(tasks, slice(None), tasks.ready, tasks.worker_stop, until)
-    called = float(call_times(computations)[index])
-    times, count = _open({**kinds, **others}, called, stop)
+    times, count = _open({**kinds, **others}, float(others[Activity.GRAPH].start[0]), stop)
     steps = len(times) - 1
     count.setdefault(_BUSY, _constant(0, steps))
     # A pool that was resized ran more tasks at once than was recorded of it: no count of free
@@ -494,13 +493,13 @@ def _local(
     return times, {**blocked, **states, _BUSY: count[_BUSY]}
 
 
-def _startups(recording: Recording, index: int, tasks: TaskTimes) -> Intervals:
+def _startups(recording: Recording, index: int, tasks: TaskTimes, graph: Intervals) -> Intervals:
     """Starts of worker processes: from the first submission to the first task of each.
 
     Threads start at once, and processes of a pool that was there before have started.
     """
     computations, workers = recording.computations, recording.workers
-    called = float(call_times(computations)[index])
+    called, ready = (float(time) for (time,) in graph)
     joined = workers.computation.eq(computations.computation[index]) & (workers.joined > called)
     new = set(workers.pid[joined].tolist())
     first = [
@@ -510,7 +509,7 @@ def _startups(recording: Recording, index: int, tasks: TaskTimes) -> Intervals:
     ]
     # A process whose tasks all lack times would look as if it had started until the end.
     stops = np.array([time for time in first if time < np.inf], dtype=float)
-    prepared = np.full(len(stops), prepared_times(computations)[index])
+    prepared = np.full(len(stops), ready)
     return Intervals(prepared, np.maximum(stops, prepared))
 
 

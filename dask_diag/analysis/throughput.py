@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import lookup, rows_by, table_of, worker_order
+from dask_diag.analysis.groups import lookup, rows_by, table_of, worker_order, workers_of
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.task_times import call_times, worker_stop_times
 from dask_diag.analysis.waits import seconds_of_workers
-from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
+from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording, Sources, recording_of
@@ -176,14 +176,12 @@ class _Part(NamedTuple):
 def _parts(recording: Recording, runs: Intervals, by: str | None) -> Iterator[_Part]:
     """All tasks, or the tasks of each function, the most seconds first, or of each worker."""
     tasks, computations = recording.tasks, recording.computations
-    # A lane of a cluster is named by a worker and its thread.
-    names = [str(lane).rpartition("/")[0] or str(lane) for lane in tasks.worker.values]
-    workers = Categorical.of(names)[tasks.worker.codes]
+    workers = workers_of(tasks.worker)
     if by in ("function", "dataset"):
-        of_chunks, found = recording.chunks.dataset, recording.chunks.task
-        rows_of = {name: found[rows] for name, rows in rows_by(of_chunks).items()}
-        if by == "function":
-            rows_of = rows_by(tasks.function)
+        rows_of = rows_by(tasks.function)
+        if by == "dataset":
+            chunks = recording.chunks
+            rows_of = {name: chunks.task[rows] for name, rows in rows_by(chunks.dataset).items()}
         for name in sorted(rows_of, key=lambda name: -runs.filter(rows_of[name]).seconds):
             rows = rows_of[name]
             busy = [runs.filter(rows[some]).union() for some in rows_by(workers[rows]).values()]

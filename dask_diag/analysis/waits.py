@@ -50,8 +50,7 @@ def without_metered(
     from_noncpu = np.clip(reported, 0, np.maximum(noncpu, 0))
     # Of a task that reported all its seconds they may be more by rounding.
     from_cpu = np.fmin(reported - from_noncpu, np.maximum(cpu, 0))
-    columns = {name: metered[name] for name in metered.columns}
-    return cpu - from_cpu, noncpu - from_noncpu, Metrics({**columns, "value": seconds})
+    return cpu - from_cpu, noncpu - from_noncpu, metered.replacing({"value": seconds})
 
 
 def _limit(seconds: FloatArray, task: IntArray, chosen: BoolArray, took: FloatArray) -> FloatArray:
@@ -271,8 +270,7 @@ def _explained(
     dividend = noncpu if unmetered is None else unmetered
     table = recording.waits.filter(mask[recording.waits.task])
     if not with_labels:
-        nowhere = Categorical(np.zeros(len(table), np.int64), [""])
-        table = Waits({**{name: table[name] for name in table.columns}, "label": nowhere})
+        table = table.replacing({"label": Categorical(np.zeros(len(table), np.int64), [""])})
     is_read = table.activity.eq(READ)
     for_cpu, is_reading = _read_of(table.filter(is_read), noncpu)
     share_of_all = _share_for_cpu(noncpu[is_reading], for_cpu[is_reading])

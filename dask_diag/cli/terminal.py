@@ -30,7 +30,7 @@ _ERASED = b"\x1b[J"
 _DRAWN = _ERASED + b"\x1bD\x1b[A\x1b7\x1b[B\r%b\x1b8"
 """Draw in the row below, for which the screen scrolls if needed; the cursor stays."""
 _DRAWS_ITSELF = re.compile(rb"\r(?!\n)|\x08|\x1b(?!\[[\d;:]*(?:m|\Z)|\]|\Z)")
-"""Output that moves the cursor and draws over other output: not colours, titles and links."""
+"""Output that moves the cursor and draws over other output: not colors, titles and links."""
 _MOST_A_SECOND = 20
 """Lines of output a second above which the bar would flicker, if drawn again at once."""
 

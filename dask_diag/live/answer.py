@@ -160,7 +160,7 @@ def _memory(model: LiveModel) -> str:
 
 
 def _workers(model: LiveModel) -> list[tuple[str, str, float, str, str]]:
-    """Parts of the workers' time: name, seconds, share, colour and style."""
+    """Parts of the workers' time: name, seconds, share, color and style."""
     time = model.worker_time()
     total = sum(time)
     looks = (look_of(Activity.CPU), look_of(Activity.NONCPU), RUNNING, NO_TASK)
@@ -196,7 +196,7 @@ _NAME, _LANE_NAME = 60, 14
 def tasks_in_view(
     model: LiveModel, start: float, stop: float
 ) -> tuple[Table, list[str], list[tuple[str, str]]]:
-    """Tasks that have a lane, names of all workers, and names and colours of the functions.
+    """Tasks that have a lane, names of all workers, and names and colors of the functions.
 
     Tasks are in order of their lanes, ``start``, ``stop`` and ``cpu`` are seconds from the start of
     the interval. Of tasks that still run, CPU time is NaN.
@@ -271,7 +271,7 @@ def stream_in_view(
     """Tasks of an interval for a page, in a number of pixels.
 
     ``lanes`` are names of workers, and ``left_out`` is the number of further workers;
-    ``functions`` are names and colours. Tasks that ``ended`` and tasks that are ``running`` are
+    ``functions`` are names and colors. Tasks that ``ended`` and tasks that are ``running`` are
     packed as in a report, with ticks of ``tick`` seconds from the start of the interval. Above
     `most_rectangles` a task that ended stands for all tasks of a function in one of ``columns``
     pixels, which otherwise are 0.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.built_by import BuiltBy, Place
+from dask_diag.analysis.built_by import BuiltBy, SourceLine
 from dask_diag.columns import Array, Categorical, FloatArray, IntArray
 from dask_diag.errors import RecordingFileError
 from dask_diag.model import tables
@@ -428,7 +428,7 @@ class LiveModel:
             self._lines = tables.Lines.of(_rows(chunk, "lines"))
             self._steps = tables.Steps.of(chunk.tables["steps"])
 
-    def lines_by_time(self) -> list[tuple[Place, float]]:
+    def lines_by_time(self) -> list[tuple[SourceLine, float]]:
         """Lines that built recorded tasks, and the seconds of these, the longest first."""
         groups = np.array([*self._seconds_of_groups], np.int64)
         seconds = np.array([*self._seconds_of_groups.values()])
@@ -478,7 +478,7 @@ class LiveModel:
         return sorted(names, key=lambda name: -seconds.get(name, 0.0))
 
     def colors(self) -> FunctionColors:
-        """Colours of functions: a function keeps its colour when others appear."""
+        """Colors of functions: a function keeps its color when others appear."""
         self._colored.update(dict.fromkeys(self.functions_by_time()))
         return FunctionColors(self._colored)
 

@@ -381,7 +381,7 @@ _SECONDS_WITHOUT_LINES = 1.0
 _SHORTEST_UPDATE = 0.001
 
 
-class Lines:
+class BarLines:
     """Shows computations as lines: one drawn over and over where possible, else whole lines.
 
     Parameters
@@ -552,9 +552,9 @@ class ProgressBar(Diagnostic):
         fault = partial(self.fault, "to write the bar")
         text = " ".join(str(label or "").split())
         place = out if isinstance(out, Place) else ProgressOutput(out, fault)
-        self._display: Lines | UsersBar
+        self._display: BarLines | UsersBar
         if bar is None:
-            self._display = Lines(place, text, columns, least, self._dt)
+            self._display = BarLines(place, text, columns, least, self._dt)
         else:
             self._display = _users_bar(bar, text, least, fault)
         self._bars: dict[int, _Running] = {}

@@ -12,7 +12,7 @@ from dask_diag.analysis.built_by import (
     BUILT_BEFORE,
     HOW_TO_RECORD_BUILDING,
     BuiltBy,
-    Place,
+    SourceLine,
     table_of_lines,
 )
 from dask_diag.analysis.groups import rows_by
@@ -29,11 +29,6 @@ Rows = list[tuple[str, ...]]
 _NO_LINES = "This recording has no lines that built its tasks"
 _WORTH_A_WORD = 0.1
 """Least share of task time of work that was built before, to say how to record building."""
-
-
-def place_of(row: Record) -> Place:
-    """The place of a row of `dask_diag.lines`."""
-    return Place(row["file"], row["line"], row["text"])
 
 
 def line_rows(table: Table, most: int | None = None) -> list[tuple[str, ...]]:
@@ -54,7 +49,7 @@ def with_total(recording: Recording, table: Table, rows: Rows) -> Rows:
 
 def name_of_line(record: Record) -> str:
     """The place and the text of a row of `dask_diag.lines`."""
-    return shown(place_of(record).in_words, 80)
+    return shown(SourceLine.of_row(record).in_words, 80)
 
 
 def _row(name: str, records: Sequence[Record], total: float) -> tuple[str, ...]:
@@ -70,7 +65,7 @@ def on_work_built_before(table: Table) -> Iterator[tuple[str, str]]:
     """A line on work whose lines are unknown as it was built before, if it took long."""
     total = float(np.sum(table["seconds"]))
     for row in table.to_dicts():
-        if place_of(row) == BUILT_BEFORE and row["seconds"] >= _WORTH_A_WORD * total > 0:
+        if SourceLine.of_row(row) == BUILT_BEFORE and row["seconds"] >= _WORTH_A_WORD * total > 0:
             share = percent(row["seconds"] / total)
             yield (
                 "Built before",

@@ -1,7 +1,7 @@
 """Results as HTML for a notebook's cell: no script, and words that say all without styles.
 
 Styles are inline and images have their data in them, since JupyterLab strips style sheets and SVG
-from notebooks that it does not trust. Texts have the colours of the notebook's theme.
+from notebooks that it does not trust. Texts have the colors of the notebook's theme.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ANGLES = {
     "hatch-cross": (45, 135),
 }
 _SEVERITIES = {"high": "#d0303b", "medium": "#c47a00", "low": "#43904a"}
-"""Colours of a card's edge, seen on a light and on a dark page."""
+"""Colors of a card's edge, seen on a light and on a dark page."""
 
 
 def make_summary(parts: SummaryParts) -> Summary:

@@ -1,4 +1,4 @@
-"""Colours of functions; the name, colour and hatch of each other meaning, the same on all pages."""
+"""Colors of functions; the name, color and hatch of each other meaning, the same on all pages."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dask_diag.model.codes import WORKER_ACTIVITIES, Activity
 from dask_diag.views.escaping import shown
 
 OTHER = "#868686"
-"""Colour of functions without a colour of their own."""
+"""Color of functions without a color of their own."""
 
 _COLORS = (
     *("#84606c", "#1854fc", "#bd886b", "#0398f6", "#96980c"),
     *("#ac20ae", "#6c9c9c", "#008424", "#ef438c", "#6c6c54"),
 )
-"""Colours that differ also for readers who see fewer hues, on a light and on a dark page.
+"""Colors that differ also for readers who see fewer hues, on a light and on a dark page.
 
-No colour is like a colour with a meaning on the page: red is for failures.
+No color is like a color with a meaning on the page: red is for failures.
 """
 _SALT = 47
 """Start of the digest that sets apart names that dask's collections often use together."""
@@ -36,10 +36,10 @@ class Look(NamedTuple):
     ----------
     name, color : str
     hatch : str
-        As bokeh writes it, on the colour made pale; empty if the colour is solid. Of a line
+        As bokeh writes it, on the color made pale; empty if the color is solid. Of a line
         ``"line"`` or ``"dashed"``.
     terminal : str
-        The colour in a terminal.
+        The color in a terminal.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Look(NamedTuple):
 
     @property
     def style(self) -> str:
-        """Class of an element that looks so, whose ``--color`` is the colour; see ``theme.css``."""
+        """Class of an element that looks so, whose ``--color`` is the color; see ``theme.css``."""
         return _STYLES.get(self.hatch, self.hatch)
 
 
@@ -94,9 +94,9 @@ _AFTER_METERED = {
     Activity.IDLE: Look("no task to run", "#8a8f96", " ", "dim"),
 }
 """In the order of stacks. CPU time is blue, waits are warm, serialization is green, and what is no
-task is hatched: paler, and grey or purple.
+task is hatched: paler, and gray or purple.
 
-Neighbours in a stack differ in lightness too: not everyone can distinguish hues. Each colour has a
+Neighbors in a stack differ in lightness too: not everyone can distinguish hues. Each color has a
 contrast of 3 or more to the background of the dark theme.
 """
 _OF_FREE_WORKERS = {
@@ -120,7 +120,7 @@ ABSENT = Look("worker not there", "#9a9a9a", "/")
 OTHER_PROCESSES = Look("other processes", "#a48484", "/")
 CPU = Look("CPU", _BEFORE_METERED[Activity.CPU].color, "line")
 STRIPED = _AFTER_METERED[Activity.NONCPU]._replace(hatch="striped")
-"""A task's time off the CPU, over the colour of its function."""
+"""A task's time off the CPU, over the color of its function."""
 MEMORY = Look("resident memory", "#c2740c", "line")
 CHILDREN = Look("of it child processes", "#a8763a", "dashed")
 CACHED = Look("cached results", "#00757e", "line")
@@ -143,7 +143,7 @@ def look_of(part: str, palette: str | None = None, *, is_free: bool | None = Non
     ----------
     part : str
     palette : str, optional
-        The name of a bokeh palette to take the colours of metered labels from.
+        The name of a bokeh palette to take the colors of metered labels from.
     is_free : bool, optional
         Whether it is an activity of workers without a task, if known: a label may be called so.
     """
@@ -155,10 +155,10 @@ def look_of(part: str, palette: str | None = None, *, is_free: bool | None = Non
 
 
 class FunctionColors:
-    """Colours of functions, the same in all plots of a page.
+    """Colors of functions, the same in all plots of a page.
 
-    A name wishes for a colour, whatever else is drawn. Of functions with the same wish the first
-    gets the colour, the others get the next free colour. When no colour is left, functions are
+    A name wishes for a color, whatever else is drawn. Of functions with the same wish the first
+    gets the color, the others get the next free color. When no color is left, functions are
     `OTHER`.
 
     Parameters
@@ -166,7 +166,7 @@ class FunctionColors:
     functions : iterable of str
         The most important functions first.
     palette : str, optional
-        The name of a bokeh palette to take the colours from.
+        The name of a bokeh palette to take the colors from.
     """
 
     def __init__(self, functions: Iterable[str], palette: str | None = None) -> None:
@@ -175,7 +175,7 @@ class FunctionColors:
         self._colors: dict[str, str] = {}
         for name in islice(dict.fromkeys(functions), len(colors)):
             wish = _digest(name) % len(colors)
-            # The first free colour from the wish on, and then from the start.
+            # The first free color from the wish on, and then from the start.
             slot = free.pop(bisect_left(free, wish) % len(free))
             self._colors[name] = colors[slot]
 
@@ -183,18 +183,18 @@ class FunctionColors:
         return self._colors.get(function, OTHER)
 
     def __contains__(self, function: object) -> bool:
-        """Whether a function has a colour of its own."""
+        """Whether a function has a color of its own."""
         return function in self._colors
 
 
 def color_of(name: str, palette: str | None = None) -> str:
-    """Colour that a name wishes for, whatever else is drawn.
+    """Color that a name wishes for, whatever else is drawn.
 
     Parameters
     ----------
     name : str
     palette : str, optional
-        The name of a bokeh palette to take the colour from.
+        The name of a bokeh palette to take the color from.
     """
     return FunctionColors([name], palette)[name]
 
@@ -204,14 +204,14 @@ def _digest(name: str) -> int:
 
 
 def pale_color_of(family: str, member: str, palette: str | None = None) -> str:
-    """Light colour of the family's hue, as light as follows from the member's name.
+    """Light color of the family's hue, as light as follows from the member's name.
 
     Parameters
     ----------
     family, member : str
         Such as a package and one of its files.
     palette : str, optional
-        The name of a bokeh palette to take the family's colour from.
+        The name of a bokeh palette to take the family's color from.
     """
     red, green, blue = _channels(color_of(family, palette))
     hue, _, saturation = colorsys.rgb_to_hls(red, green, blue)
@@ -220,14 +220,14 @@ def pale_color_of(family: str, member: str, palette: str | None = None) -> str:
 
 
 def text_color_on(background: str) -> str:
-    """Black or white: the colour that is read more easily."""
+    """Black or white: the color that is read more easily."""
     light = _luminance(background)
     against_white, against_black = 1.05 / (light + 0.05), (light + 0.05) / 0.05
     return "#ffffff" if against_white > against_black else "#000000"
 
 
 def _luminance(color: str) -> float:
-    """Brightness of a colour to the eye, from 0 to 1."""
+    """Brightness of a color to the eye, from 0 to 1."""
     red, green, blue = (
         channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
         for channel in _channels(color)

@@ -203,7 +203,7 @@ def timelines(sides: Sides) -> Iterator[Part]:
 
 
 def flame(sides: Sides) -> Iterator[Part]:
-    """Stacks of both recordings in one flame graph, coloured by the change."""
+    """Stacks of both recordings in one flame graph, colored by the change."""
     recordings = [analysis.recording for analysis in sides.analyses]
     if not all(len(recording.samples) for recording in recordings):
         yield not_there("stack samples of both", "SamplingProfiler", recordings[0])
@@ -211,12 +211,12 @@ def flame(sides: Sides) -> Iterator[Part]:
     yield Text(
         [
             "Each call is as wide as its time before and after together; red took longer after, "
-            "blue took longer before, grey did not change. The time for which the scheduler's "
+            "blue took longer before, gray did not change. The time for which the scheduler's "
             "thread waited for tasks is left out."
         ]
     )
     panel = differential_panel(recordings[0], recordings[1], Options(sizing_mode="stretch_width"))
-    yield Figure("flame", panel, "Calls, coloured by what changed")
+    yield Figure("flame", panel, "Calls, colored by what changed")
 
 
 _NAME = 40

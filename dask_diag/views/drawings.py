@@ -50,7 +50,7 @@ def _rows(name: str, recording: Recording) -> int:
 
 
 def figures_of(drawings: Sequence[Drawing], options: Options) -> list[LayoutDOM]:
-    """A figure for each drawing, all from the same origin of time and with the same colours."""
+    """A figure for each drawing, all from the same origin of time and with the same colors."""
     if options.colors is None:
         functions = functions_by_time(recordings_in(drawings))
         options.colors = FunctionColors(functions, options.palette)

@@ -57,7 +57,7 @@ class Section:
     is_folded : bool
         The section can be folded, and is on a phone.
     entry : str
-        Entry of the navigation that neighbours share; by default the title.
+        Entry of the navigation that neighbors share; by default the title.
     parts : list of Part
     error : str
         Error in place of parts.
@@ -325,7 +325,7 @@ _WHITE = "#ffffff"
 
 @contextmanager
 def _without_background(models: Collection[Model]) -> Iterator[None]:
-    """Make white figures clear in this block; other colours are the user's choice.
+    """Make white figures clear in this block; other colors are the user's choice.
 
     The user may show the figures elsewhere.
     """
@@ -355,7 +355,7 @@ def summary_page(summary: Summary, title: str, heading: str = "Comparison") -> s
         .replace("<table>", '<div role="region" aria-label="Functions" tabindex="0"><table>')
         .replace("</table>", "</table></div>")
     )
-    # A row that ends with a verdict has the colour of the verdict.
+    # A row that ends with a verdict has the color of the verdict.
     first, *rows = body.split("<tr>")
     ends = {f">{verdict}</td></tr>": verdict for verdict in ("slower", "faster")}
     for row in rows:

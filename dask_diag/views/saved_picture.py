@@ -44,7 +44,7 @@ class SavedPicture(NamedTuple):
     Attributes
     ----------
     html : str
-        The image, and below it the colours and their names.
+        The image, and below it the colors and their names.
     text : str
         One line with names of the user: not HTML.
     caption : str
@@ -83,7 +83,7 @@ def saved_picture(
 ) -> SavedPicture | None:
     """Draw when workers ran tasks of each function; None if no task is known to have started.
 
-    A lane is a worker, or several of many workers. In each interval of time the coloured height is
+    A lane is a worker, or several of many workers. In each interval of time the colored height is
     the share in which tasks ran, striped where they were off the CPU. The SVG has at most
     `MOST_BYTES`, however many tasks there are: if much is different, intervals are longer.
     """
@@ -130,11 +130,11 @@ def picture_of_lanes(
     Parameters
     ----------
     tasks : Table
-        ``lane`` is one of the workers, ``function`` one of the colours; ``start`` and ``stop`` are
+        ``lane`` is one of the workers, ``function`` one of the colors; ``start`` and ``stop`` are
         seconds, from 0 to the duration; ``cpu`` are seconds, or NaN, which counts as all.
     workers, colors : sequence of str
     legend : sequence of (str, str)
-        Colours and their names.
+        Colors and their names.
     duration : float
     text : str
         Text in place of the image.
@@ -166,7 +166,7 @@ def _in_words(tasks: TasksInLanes, totals: Mapping[str, float], duration: float)
 def _caption(lanes: _Lanes) -> str:
     workers = "each worker" if lanes.together == 1 else f"every {lanes.together} workers"
     caption = (
-        f"The picture has a lane for {workers}: colour says which function ran, height for what "
+        f"The picture has a lane for {workers}: color says which function ran, height for what "
         "share of the time."
     )
     if np.diff(lanes.levels, axis=1)[:, 1::2].any():
@@ -175,7 +175,7 @@ def _caption(lanes: _Lanes) -> str:
 
 
 def _legend(totals: Mapping[str, float], color_of: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Colours, and functions with the seconds of their tasks."""
+    """Colors, and functions with the seconds of their tasks."""
     items = [
         (color, f"{shown(name, _NAME)} {seconds(totals[name])}") for name, color in color_of.items()
     ]

@@ -13,7 +13,7 @@ from dask_diag.analysis.built_by import BY, BuiltBy, table_of_lines
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.findings.rules import find
-from dask_diag.analysis.groups import lookup, rows_of_workers
+from dask_diag.analysis.groups import lookup, rows_by, workers_of
 from dask_diag.analysis.headline import (
     computations_of_tasks_alone,
     headline,
@@ -339,13 +339,10 @@ def _threads_used(recording: Recording) -> tuple[int, int]:
     is_known = ~np.isnan(tasks.start) & ~tasks.worker.eq(UNKNOWN_WORKER)
     on_cluster = recording.workers.filter(~recording.workers.address.eq(""))
     threads_of = lookup(on_cluster.worker, on_cluster.threads)
-    lanes, threads = tasks.worker[is_known], 0
-    for name, rows in rows_of_workers(lanes).items():
-        number = len(np.unique(lanes.codes[rows]))
-        threads += min(number, threads_of.get(name, number))
-    # A lane of a cluster is named by a worker and its thread.
-    used = {str(lanes.values[code]) for code in np.unique(lanes.codes)}
-    return threads, len({lane.rpartition("/")[0] or lane for lane in used})
+    lanes = tasks.worker[is_known]
+    rows_of = rows_by(workers_of(lanes))
+    used = {name: len(np.unique(lanes.codes[rows])) for name, rows in rows_of.items()}
+    return sum(min(n, threads_of.get(name, n)) for name, n in used.items()), len(used)
 
 
 def function_rows(analysis: Analysis, verbose: bool) -> Iterator[tuple[str, ...]]:

@@ -268,7 +268,7 @@ class Summary(str):
         return self
 
     def for_terminal(self, width: int = WIDTH, color: bool = False, cuts_names: bool = True) -> str:
-        """The text for a terminal of so many columns, in colour or not.
+        """The text for a terminal of so many columns, in color or not.
 
         With `cuts_names` false, for a file, a table with long names may be wider.
         """

@@ -35,7 +35,7 @@ _NOTE_WITHOUT_CHUNKS = (
 )
 
 
-class Predictions(Table):
+class WhatIfTable(Table):
     """The table of `what_if`, which a notebook shows as the command line does."""
 
     recording: Recording | None = None
@@ -52,7 +52,7 @@ def what_if(
     workers: float | Iterable[float] = (),
     *,
     threads: float | Iterable[float] = (),
-) -> Predictions:
+) -> WhatIfTable:
     """Predict the wall time for changes that are worth considering.
 
     Parameters
@@ -110,7 +110,7 @@ def what_if(
         raise DiagnosticError(f"{name}: expected positive integers, or inf, found {wrong[0]!r}")
     table = predictions(simulator, numbers)
     columns = {name: table[name] for name in table.columns}
-    made = Predictions(columns).in_units(seconds="s", gain="s")
+    made = WhatIfTable(columns).in_units(seconds="s", gain="s")
     made.recording = simulator.recording
     return made
 

@@ -23,7 +23,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_intervals,
     where_of_tasks,
 )
-from dask_diag.analysis.groups import counts_by, sums_by
+from dask_diag.analysis.groups import counts_by, rows_by, sums_by, totals_by
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, FloatArray, IntArray
@@ -50,11 +50,7 @@ def repeated_work(analysis: Analysis) -> Diagnosis | None:
     # A computation is shorter by the share that repeats have of its tasks' time.
     called, names = call_times(computations), computations.computation.tolist()
     of_all, of_repeats = (
-        dict(zip(recording.tasks.computation.values, sums.tolist(), strict=False))
-        for sums in (
-            np.bincount(recording.tasks.computation.codes, each)
-            for each in (analysis.task_seconds, seconds)
-        )
+        totals_by(recording.tasks.computation, each) for each in (analysis.task_seconds, seconds)
     )
     shares = np.array([of_repeats.get(name, 0.0) / (of_all.get(name) or 1.0) for name in names])
     first = np.where(shares < 1, np.fmax(computations.prepared, computations.start), called)
@@ -136,22 +132,24 @@ def _repeated_steps(recording: Recording, is_repeat: BoolArray) -> _RepeatedStep
     seconds: dict[str, float] = {}
     repeats: dict[str, int] = {}
     took = np.nan_to_num(tasks.stop - tasks.start)
+    rows_of = rows_by(tasks.computation)
     of_steps = {
         function: _shares_of_steps(recording, function) for function in table.function.values
     }
     for row in table.to_dicts():
         step, runs, again = row["step"], row["runs"], row["repeats"]
         repeats[step] = repeats.get(step, 0) + again
-        is_here = tasks.computation.eq(row["computation"]) & tasks.function.eq(row["function"])
         share = of_steps[row["function"]].get((step, row["calls"]), 0.0)
-        if not share or not is_here.any():
+        if not share or row["computation"] not in rows_of:
             continue
+        here = rows_of[row["computation"]]
+        here = here[tasks.function[here].eq(row["function"])]
         # Tasks that are repeats as a whole have these steps, too.
-        whole = float(is_repeat[is_here].mean())
+        whole = float(is_repeat[here].mean()) if len(here) else 1.0
         rest = max(again / runs - whole, 0.0) / (1 - whole) if whole < 1 else 0.0
-        is_here &= ~is_repeat
-        shares[is_here] += share * rest
-        seconds[step] = seconds.get(step, 0.0) + float(took[is_here].sum()) * share * rest
+        here = here[~is_repeat[here]]
+        shares[here] += share * rest
+        seconds[step] = seconds.get(step, 0.0) + float(took[here].sum()) * share * rest
     return _RepeatedSteps(np.minimum(shares, 1.0), seconds, repeats)
 
 
@@ -245,21 +243,15 @@ WORTH_REPORTING = 0.15
 def small_computations(analysis: Analysis) -> Diagnosis | None:
     """Thousands of computations of few short tasks: to compute takes longer than the tasks."""
     recording, computations = analysis.recording, analysis.computations
-    counts = dict(
-        zip(
-            recording.tasks.computation.values,
-            counts_by(recording.tasks.computation).tolist(),
-            strict=True,
-        )
-    )
-    tasks = np.array([counts.get(name, 0) for name in computations.computation.tolist()])
+    rows_of = rows_by(recording.tasks.computation)
+    tasks = np.array([len(rows_of.get(name, ())) for name in computations.computation.tolist()])
     is_small = (tasks > 0) & (tasks <= FEW_TASKS) & ~computations.scheduler.eq("distributed")
     small = computations.filter(is_small)
     if len(small) < FEWEST_COMPUTATIONS:
         return None
     called = call_times(small)
     took = np.fmax(small.stop - called, 0.0)
-    is_of_small = recording.tasks.computation.is_in(small.computation.tolist())
+    is_of_small = recording.tasks.computation.is_in({*small.computation.tolist()})
     start, stop = recording.tasks.start[is_of_small], recording.tasks.stop[is_of_small]
     work = Intervals(start, stop).union().seconds
     ran = Intervals(called, small.stop).union().seconds

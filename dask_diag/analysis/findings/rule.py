@@ -41,12 +41,7 @@ HIGH = 0.3
 MEDIUM = 0.1
 """The share from which on it is medium; less is low."""
 SEVERITIES = ("high", "medium", "low")
-CERTAINTIES = UPPER_BOUND, ESTIMATE, MEASURED, UNKNOWN = (
-    "upper_bound",
-    "estimate",
-    "measured",
-    "unknown",
-)
+UPPER_BOUND, ESTIMATE, MEASURED, UNKNOWN = "upper_bound", "estimate", "measured", "unknown"
 """What `Finding.potential_saving` may be."""
 _SAID = {ESTIMATE: "about ", UPPER_BOUND: "at most "}
 NO_FIX = "no fix found"

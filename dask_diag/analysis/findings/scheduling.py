@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.built_by import Place
+from dask_diag.analysis.built_by import SourceLine
 from dask_diag.analysis.critical_path import CriticalPath
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.interpreter import cpu_waits
@@ -219,15 +219,14 @@ def _batches(analysis: Analysis, occupancy: Occupancy) -> Iterator[_Batch]:
     # A batch is submitted before its first task starts; its results come back together.
     is_next = (worker[before] == worker[after]) & (submitted[after] <= start[before])
     is_next &= collected[before] >= stop[after]
-    for batch in np.split(order, np.flatnonzero(~is_next) + 1):
-        if len(batch) < 2:
-            continue
-        first, last = float(start[batch[0]]), float(start[batch[-1]])
-        free = occupancy.workers - occupancy.busy
-        idle = float(occupancy.seconds_during(free, first, last))
-        waited = min(float((start[batch] - first).sum()), idle)
-        if waited > 0:
-            yield _Batch(rows[batch], idle / (last - first), waited)
+    begins = np.flatnonzero(np.append(True, ~is_next)[: len(order)])
+    sizes = np.diff(np.append(begins, len(order)))
+    first, last = start[order[begins]], start[order[begins + sizes - 1]]
+    idle = occupancy.seconds_during(occupancy.workers - occupancy.busy, first, last)
+    waited = np.minimum(np.add.reduceat(start[order] - np.repeat(first, sizes), begins), idle)
+    for n in np.flatnonzero((sizes > 1) & (waited > 0)).tolist():
+        batch = rows[order[begins[n] : begins[n] + sizes[n]]]
+        yield _Batch(batch, float(idle[n] / (last[n] - first[n])), float(waited[n]))
 
 
 GOAL = 0.05
@@ -387,7 +386,7 @@ _SETS_CHUNKS = re.compile(r"chunk|partition|blocksize|from_(?:array|sequence|map
 def _line_with_chunks(analysis: Analysis) -> str:
     """Clause on the line that says how large chunks are: the one with most tasks."""
     for row in analysis.lines.filter(np.argsort(-analysis.lines["tasks"])).to_dicts():
-        place = Place(row["file"], row["line"], row["text"])
+        place = SourceLine.of_row(row)
         if place.line and _SETS_CHUNKS.search(place.text):
             return f", in {place.name} ({place.text:.60})"
     return ""

@@ -26,7 +26,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_tasks,
 )
 from dask_diag.analysis.occupancy import Occupancy, TaskTimes
-from dask_diag.columns import BoolArray, FloatArray, IntArray
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.model.recording import Recording
 
 FEWEST_SAMPLES = 10
@@ -340,8 +340,8 @@ def _has_the_work(analysis: Analysis, rows: IntArray, is_final: BoolArray) -> Bo
 
 def _puts_together(recording: Recording, rows: IntArray) -> BoolArray:
     """Mask of tasks that dask adds to join all chunks: smaller chunks make no such task shorter."""
-    functions = recording.tasks.function
-    return functions.is_in([name for name in functions.values if name.startswith("finalize")])[rows]
+    functions: Categorical = recording.tasks.function[rows]
+    return functions.is_in([name for name in functions.values if name.startswith("finalize")])
 
 
 NOT_READY = 0.5

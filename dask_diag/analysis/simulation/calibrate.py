@@ -263,7 +263,7 @@ def _local_work(recorded: _Recorded) -> Work:
     )
 
 
-def _collecting(timestamps: Timestamps, steps: Steps, batches: IntArray) -> Columns:
+def _collecting(timestamps: Timestamps, steps: SchedulerSteps, batches: IntArray) -> Columns:
     """Costs of sending and collecting: columns of `Work`."""
     is_first = ordinals(batches) == 0
     sends = sends_before(timestamps, steps, is_first)
@@ -345,7 +345,7 @@ def _startup(
 
 
 @dataclass(frozen=True)
-class Steps:
+class SchedulerSteps:
     """Steps of the scheduler before each submission, and before each collection.
 
     Attributes
@@ -367,7 +367,7 @@ class Steps:
     submissions: IntArray
 
 
-def steps_of(timestamps: Timestamps) -> Steps:
+def steps_of(timestamps: Timestamps) -> SchedulerSteps:
     """Steps of a computation with tasks in the order of submission."""
     count = len(timestamps.submitted)
     # At the same moment a task is collected first, which lets another one be submitted.
@@ -382,7 +382,7 @@ def steps_of(timestamps: Timestamps) -> Steps:
     rounds: IntArray = collections[submission]
     latest = np.zeros(count + 1)
     np.maximum.at(latest, rounds, timestamps.submitted)
-    return Steps(
+    return SchedulerSteps(
         before_submission=before[submission],
         before_collection=before[collection],
         round=rounds,
@@ -391,7 +391,7 @@ def steps_of(timestamps: Timestamps) -> Steps:
     )
 
 
-def batches_of(steps: Steps, workers: IntArray, in_processes: bool) -> IntArray:
+def batches_of(steps: SchedulerSteps, workers: IntArray, in_processes: bool) -> IntArray:
     """Number of the batch of each task: the tasks sent to a worker at once.
 
     Tasks that were sent together were submitted in one round, ran on one worker, and were collected
@@ -410,7 +410,7 @@ def ordinals(groups: IntArray) -> IntArray:
     return np.asarray(np.arange(len(groups)) - np.flatnonzero(new)[np.cumsum(new) - 1])
 
 
-def sends_before(timestamps: Timestamps, steps: Steps, is_first: BoolArray) -> IntArray:
+def sends_before(timestamps: Timestamps, steps: SchedulerSteps, is_first: BoolArray) -> IntArray:
     """Number of batches sent between the previous collection and the collection of each task."""
     sent = np.concatenate([[0], np.cumsum(is_first)])[steps.submissions]
     order = np.argsort(timestamps.collected, kind="stable")

@@ -17,7 +17,7 @@ const LEAST_MEMORY = 1e6            // bytes, of an axis before anything is know
 const FAR = 2                       // a limit that is more times higher is not drawn
 
 export class Figures {
-    // `looks` are numbers and colours of the plot of tasks, as tasks.js has them.
+    // `looks` are numbers and colors of the plot of tasks, as tasks.js has them.
     constructor(bokeh, looks) {
         this.looks = looks
         this.named = (name) => bokeh.get_model_by_name(name)

@@ -272,7 +272,7 @@ def _stacked(
     most_rows : int
         Possible rows: the figure opens as high as it is likely to stay.
     colors : list of str
-        Colours of the activities, by index.
+        Colors of the activities, by index.
     space_for_text : float
         Space beyond the longest bar for the text beside it, in lengths of bars.
     **settings

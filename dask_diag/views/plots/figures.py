@@ -56,7 +56,7 @@ class Options:
     Parameters
     ----------
     palette : str, optional
-        Name of a bokeh palette for the functions' colours.
+        Name of a bokeh palette for the functions' colors.
     label_size : int, optional
         Most characters of a label.
     **kwargs
@@ -65,11 +65,11 @@ class Options:
     Attributes
     ----------
     colors : FunctionColors or None
-        Colours of functions in all plots of the page.
+        Colors of functions in all plots of the page.
     is_pinnable : bool
         Whether the page can show the details of a task that is clicked.
     has_legend : bool
-        Whether figures name their colours; a page may do so beside them.
+        Whether figures name their colors; a page may do so beside them.
     occupied : list of Occupancy or None
         Occupancy of the drawn recording's computations, if already computed.
     """
@@ -90,7 +90,7 @@ class Options:
         self.figure = kwargs
 
     def colors_of(self, functions: Iterable[str]) -> FunctionColors:
-        """Colours of functions: those of the page, or of this plot alone."""
+        """Colors of functions: those of the page, or of this plot alone."""
         return self.colors or FunctionColors(functions, self.palette)
 
     def shown(self, texts: Iterable[object]) -> list[str]:

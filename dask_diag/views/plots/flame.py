@@ -408,7 +408,7 @@ _NAME = 100
 _MOST_KEYS = 2000
 """Tasks that can be chosen, so that pages stay small."""
 _MOST_CELLS = 80_000
-"""Cells above which neighbouring cycles merge."""
+"""Cells above which neighboring cycles merge."""
 _DIGITS = 14
 """Binary digits of seconds in a page: exact to 1 in 16,000."""
 _GREY = "#d4d4d4"
@@ -469,9 +469,9 @@ def structure_of(nodes: Table) -> dict[str, Array]:
 
 
 def _color_codes(nodes: Table) -> Array:
-    """Positions among the colours of `texts_of`: colours of files, then of functions."""
+    """Positions among the colors of `texts_of`: colors of files, then of functions."""
     files, names = nodes["file"], nodes["name"]
-    # Only functions of tasks have a colour: there may be thousands of other names.
+    # Only functions of tasks have a color: there may be thousands of other names.
     of_names = len(files.values) + 1 + np.searchsorted(_tasks_names(nodes), names.codes)
     codes = np.where(are_functions(nodes), of_names, files.codes)
     return np.where((nodes["depth"] < 2) | is_missing(nodes), len(files.values), codes)
@@ -492,7 +492,7 @@ def is_missing(nodes: Table) -> BoolArray:
 
 
 def texts_of(nodes: Table, options: Options) -> dict[str, list[str] | dict[str, str]]:
-    """Names, files and colours by code, and the meaning of the roots."""
+    """Names, files and colors by code, and the meaning of the roots."""
     files = [short_path(file) for file in nodes["file"].values]
     colors = [pale_color_of(package_of(file), file, options.palette) for file in files]
     functions = np.flatnonzero(are_functions(nodes))
@@ -702,13 +702,13 @@ def _renamed(names: Categorical, rows: BoolArray, name: str) -> Categorical:
 # Two recordings.
 
 _LESS, _SAME, _MORE = (33, 102, 172), (212, 212, 212), (178, 24, 43)
-"""Blue, grey, and red, as channels."""
+"""Blue, gray, and red, as channels."""
 _STEPS = 5
-"""Steps of colour from no change to all of it, each way."""
+"""Steps of color from no change to all of it, each way."""
 
 
 def differential_panel(before: Recording, after: Recording, options: Options) -> LayoutDOM:
-    """A flame graph as wide as both recordings together, coloured by the change.
+    """A flame graph as wide as both recordings together, colored by the change.
 
     Widgets choose, search, and show one recording alone.
     """
@@ -762,13 +762,13 @@ def differential_panel(before: Recording, after: Recording, options: Options) ->
     timeline = figure(visible=False, width=10, height=10, x_range=(0, 1), y_range=(0, 1))
     timeline.scatter([], [])
     modes = {"Both": " before and after", "Before": " before", "After": " after"}
-    # Merged callers would have the change of only one of them in their names and colours.
+    # Merged callers would have the change of only one of them in their names and colors.
     graph, above, detail = _graph(both, options, models, timeline, modes=modes, orders=["function"])
     return _column(graph, *above, graph, detail, timeline)
 
 
 def _change_codes(nodes: Table) -> FloatArray:
-    """Positions among the colours: 0 is all before, `2 * _STEPS` all after."""
+    """Positions among the colors: 0 is all before, `2 * _STEPS` all after."""
     before, after = nodes["total_before"], nodes["total_after"]
     both = before + after
     change = np.divide(after - before, both, out=np.zeros(len(both)), where=both > 0)
@@ -785,7 +785,7 @@ def _name_of_change(row: dict[str, object]) -> str:
 
 
 def _mixed(share: float) -> str:
-    """A colour from grey to red, or with a negative share to blue."""
+    """A color from gray to red, or with a negative share to blue."""
     to = _MORE if share > 0 else _LESS
     channels = (a + (b - a) * abs(share) for a, b in zip(_SAME, to, strict=True))
     return "#" + "".join(f"{round(channel):02x}" for channel in channels)

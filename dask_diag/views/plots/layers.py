@@ -44,7 +44,7 @@ STRIPES: dict[str, str | float | None] = {
     "hatch_scale": 10,
     "hatch_weight": 2,
 }
-"""Look of a task's time off the CPU, over the colour of its function. These stripes rise to the
+"""Look of a task's time off the CPU, over the color of its function. These stripes rise to the
 left: those of scheduling overhead and of unfinished tasks rise to the right."""
 
 
@@ -161,7 +161,7 @@ def _layers_by_activity(parts: Mapping[str, FloatArray], is_free: bool = False) 
 def plot_workers(analysis: Analysis, layers: Sequence[Layer], options: Options) -> figure:
     """Draw the workers as stacked areas: functions from below, then waiting, then free workers.
 
-    Height is a share of the workers, colour a function or an activity. Where there is nothing, no
+    Height is a share of the workers, color a function or an activity. Where there is nothing, no
     computation had these workers.
     """
     recording = analysis.recording

@@ -286,7 +286,7 @@ _MARKS: dict[str, dict[str, str | float]] = {
 
 
 def plot_tasks(recording: Recording, origin: float, duration: float, options: Options) -> figure:
-    """Draw each task as a rectangle in the lane of its worker, in the colour of its function.
+    """Draw each task as a rectangle in the lane of its worker, in the color of its function.
 
     From below, the share of CPU time is solid, the rest striped. The page lays the rectangles out;
     if many tasks are in view, the page draws pixels.
@@ -345,7 +345,7 @@ def _draw_tasks(
     source = empty_source("left right top off_cpu function outcome cpu key")
     look = {"fill_color": fill, "line_color": "white", "line_width": 0.5}
     rectangles = quads(plot, source, dodge("top", FULL), "top", **look)
-    # Stripes of one colour are one pattern for bokeh, and the page changes it with its theme.
+    # Stripes of one color are one pattern for bokeh, and the page changes it with its theme.
     quads(plot, source, {"expr": Stack(fields=["top", "off_cpu"])}, "top", **STRIPES)
     # A failed task's outcome is followed by the error.
     codes = {
@@ -485,7 +485,7 @@ def _sample(
 def _other_items(plot: figure, free: tuple[FloatArray, list[Layer]] | None) -> Iterator[LegendItem]:
     """Legend of time off the CPU and, if the page draws pixels, of time without a task."""
     if free is None:
-        # Stripes are on a colour that no function has.
+        # Stripes are on a color that no function has.
         sample = _sample(plot, {**STRIPES, "fill_color": "#777777"})
         yield LegendItem(label=STRIPED.name, renderers=[sample])
         return
@@ -545,7 +545,7 @@ def _add_outlines(plot: figure, **style: str | float) -> ColumnDataSource:
 def _add_pins(plot: figure, rectangles: ColumnDataSource) -> None:
     """Add outlines of tasks and paths, which scripts of the page find by name, and a click.
 
-    Outlines have the colour of the page's text, light or dark.
+    Outlines have the color of the page's text, light or dark.
     """
     rectangles.name = "tasks in the page"
     for outlines, path in (

@@ -69,7 +69,7 @@ class Grid(Part):
 
 @dataclass(frozen=True)
 class Key(Part):
-    """A legend: looks, of which those without a colour are only named, and the number left out."""
+    """A legend: looks, of which those without a color are only named, and the number left out."""
 
     caption: str
     looks: Sequence[Look]
@@ -103,7 +103,7 @@ class WallPart:
 
     @property
     def text_color(self) -> str:
-        """Colour of a text on the part, if that is solid; else the text has the page's."""
+        """Color of a text on the part, if that is solid; else the text has the page's."""
         return "" if self.look.hatch else text_color_on(self.look.color)
 
 
@@ -131,7 +131,7 @@ class WallBar(Part):
 
 
 class FunctionRow(NamedTuple):
-    """A function in a table: its number, its colour in the plots, cells, and bar."""
+    """A function in a table: its number, its color in the plots, cells, and bar."""
 
     row: int
     name: str
@@ -159,7 +159,7 @@ class FunctionTable(Part):
     bar : list of Piece
         Activities of all workers.
     key : list of NamedActivity
-        Names of the bars' colours.
+        Names of the bars' colors.
     more : int
         Number of activities without a name in the key.
     columns : list of str

@@ -1,4 +1,4 @@
-"""Figures of a report: over one time axis, with one crosshair, in the same colours."""
+"""Figures of a report: over one time axis, with one crosshair, in the same colors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Figures:
     axis : TimeAxis, optional
         Time axis of the page; by default that of this recording alone.
     colors : FunctionColors, optional
-        Colours of functions; by default those of this recording's functions.
+        Colors of functions; by default those of this recording's functions.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class Figures:
         return options
 
     def _joined(self, name: str, plot: figure, description: str) -> Figure:
-        """A figure on the page's axis; names of colours are beside it."""
+        """A figure on the page's axis; names of colors are beside it."""
         plot.xaxis.axis_label = None
         plot.xaxis.formatter = number_ticks("s")
         plot.min_border_top, plot.min_border_bottom = 2, 6

@@ -6,17 +6,17 @@ The page has the numbers of all measures, and shows those that the reader choose
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from math import isnan
 
 import numpy as np
 
-from dask_diag.analysis.built_by import BY, BuiltBy, Place, table_of_lines
+from dask_diag.analysis.built_by import BY, BuiltBy, SourceLine, table_of_lines
 from dask_diag.analysis.facts import MOST_SIMULATED, Analysis
 from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.simulation.schedulers import result_sizes
-from dask_diag.views.built_by import on_work_built_before, place_of, sources_of
+from dask_diag.views.built_by import on_work_built_before, sources_of
 from dask_diag.views.plots.figures import pack
 from dask_diag.views.report.components import Part, SourceFile, SourceRow, SourceTable, Text, safe
 from dask_diag.views.report.figures import Figures
@@ -34,13 +34,14 @@ def lines(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         return
     sizes = result_sizes(recording) if len(tasks) * 10 <= MOST_SIMULATED else None
     function_of = lookup(tasks.group, tasks.function)
-    shown: dict[Place, int] = {}
+    shown: dict[SourceLine, int] = {}
     modes: dict[str, dict[int, list[object]]] = {by: {} for by in BY}
     for by, of_rows in modes.items():
         built = BuiltBy.of(recording, by)
+        works = dict(zip(built.places, built.works(analysis.task_seconds), strict=True))
         for record in table_of_lines(recording, built, sizes).to_dicts():
-            place = place_of(record)
-            _, groups = built.work_of(built.places.index(place), analysis.task_seconds)
+            place = SourceLine.of_row(record)
+            _, groups = works[place]
             of_rows[shown.setdefault(place, len(shown))] = [
                 *(None if isnan(record[name]) else record[name] for name in _MEASURES),
                 *(record["tasks"], safe(record["functions"], 60)),
@@ -56,9 +57,9 @@ def lines(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     yield from (Text([text]) for _, text in on_work_built_before(analysis.lines))
 
 
-def _files(analysis: Analysis, shown: dict[Place, int]) -> Iterator[SourceFile]:
+def _files(analysis: Analysis, shown: dict[SourceLine, int]) -> Iterator[SourceFile]:
     """The files, each with its lines in order; work without a line is in none."""
-    sources = sources_of(analysis.recording)
+    sources, marks = sources_of(analysis.recording), _marks(analysis)
     for file in dict.fromkeys(file for file, _, _ in shown):
         of_file = {line: row for (of, line, _), row in shown.items() if of == file and line}
         source = dict.fromkeys(of_file, "") | sources.get(file, {})
@@ -67,7 +68,7 @@ def _files(analysis: Analysis, shown: dict[Place, int]) -> Iterator[SourceFile]:
             rows = [
                 SourceRow(of_file.get(line, -1), str(line), pieces, line not in near)
                 for line, text in sorted(source.items())
-                for pieces in [_pieces(analysis, file, line, text[:_LONGEST])]
+                for pieces in [_pieces(text[:_LONGEST], marks.get((file, line), ()))]
             ]
             yield SourceFile(safe(os.path.basename(file), 60), rows)
     unknown = [(row, text) for (_, line, text), row in shown.items() if not line]
@@ -76,14 +77,23 @@ def _files(analysis: Analysis, shown: dict[Place, int]) -> Iterator[SourceFile]:
         yield SourceFile("", rows)
 
 
-def _pieces(analysis: Analysis, file: str, line: int, text: str) -> list[tuple[str, bool]]:
-    """Parts of a line, and whether each is an expression that built work."""
+def _marks(analysis: Analysis) -> dict[tuple[str, int], list[slice]]:
+    """The parts of each line that are expressions which built work."""
+    marks: dict[tuple[str, int], list[slice]] = {}
     table = analysis.recording.lines.filter(analysis.built_by.builders)
-    is_marked = np.zeros(len(text), bool)
     names = ("file", "cell", "line", "end_line", "column", "end_column")
-    for of, cell, first, last, start, stop in table.tuples(*names):
-        if (cell or of, first) == (file, line) and start > 0:
-            is_marked[start - 1 : stop - 1 if last == line else None] = True
+    for file, cell, first, last, start, stop in table.tuples(*names):
+        if start > 0:
+            part = slice(start - 1, stop - 1 if last == first else None)
+            marks.setdefault((cell or file, first), []).append(part)
+    return marks
+
+
+def _pieces(text: str, marks: Iterable[slice]) -> list[tuple[str, bool]]:
+    """Parts of a line, and whether each is marked."""
+    is_marked = np.zeros(len(text), bool)
+    for part in marks:
+        is_marked[part] = True
     cuts = [0, *(1 + np.flatnonzero(np.diff(is_marked))).tolist(), len(text)]
     return [
         (safe(text[start:stop].replace("\t", "    "), _LONGEST), bool(is_marked[start]))

@@ -1,5 +1,5 @@
 // A picture below a cell of a notebook, in place of the saved one: drawn once, as wide as it was made or
-// as the cell has space for, in the colours of the notebook.
+// as the cell has space for, in the colors of the notebook.
 
 import {fit} from "./fit_width.js"
 import {paint, style_widgets} from "./paint.js"
@@ -61,7 +61,7 @@ function draw_when_seen(element, item, settings) {
     observer.observe(saved)
 }
 
-// Colours and width are set before anything is drawn: afterwards all would be laid out again. Each part
+// Colors and width are set before anything is drawn: afterwards all would be laid out again. Each part
 // is a root of its own, drawn when it comes into view.
 async function draw(element, {doc, root_id}, {fitted, widgets}) {
     await Bokeh.embed.embed_items({[root_id]: doc}, [])
@@ -120,7 +120,7 @@ function follow_width(element, fit_it) {
     observer.observe(element.parentElement)
 }
 
-// Notebooks name their colours in different ways, and say in different ways that others hold.
+// Notebooks name their colors in different ways, and say in different ways that others hold.
 function follow_colors(element, models) {
     let painted = ""
     const look = () => {

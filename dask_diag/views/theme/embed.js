@@ -1,7 +1,7 @@
 // Bokeh's figures, put into the page after its text has been painted: those on the first screen at
 // once, the others one after the other.
 //
-// Their colours and widths are set before they are drawn: afterwards each would be laid out again.
+// Their colors and widths are set before they are drawn: afterwards each would be laid out again.
 
 const WAIT = 20                     // milliseconds
 const LONGEST_WAIT = 500            // for a frame: a page that nobody sees paints none
@@ -37,7 +37,7 @@ export async function draw({bokeh, roots, rest}, is_decoded, is_drawn) {
     const first = roots.filter((root) => !waiting.includes(root))
     bokeh.freeze_all_models(() => { for (const {model} of waiting) bokeh.remove_root(model) })
     // Bokeh draws the roots that its document has, each in the element of the same index. What is
-    // called back later is called after this, which has the colours of a root before it is drawn.
+    // called back later is called after this, which has the colors of a root before it is drawn.
     const elements = first.map(({element}) => element)
     let next = null
     bokeh.on_change(({kind, model}) => {

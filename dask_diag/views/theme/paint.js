@@ -1,11 +1,11 @@
-// Models of bokeh in the colours of the page, whether that is light or dark.
+// Models of bokeh in the colors of the page, whether that is light or dark.
 
-// Colours that figures are made with, and the variable that has its like in the page's theme.
+// Colors that figures are made with, and the variable that has its like in the page's theme.
 const VARIABLES = new Map([["white", "--background"], ["#444444", "--muted"],
                            ["#333333", "--foreground"], ["black", "--foreground"]])
 const TEXTS_AND_LINES = ["axis_label_text_color", "major_label_text_color", "axis_line_color",
                          "major_tick_line_color", "minor_tick_line_color", "label_text_color"]
-// Of glyphs and labels the variable of the colour that they were made with.
+// Of glyphs and labels the variable of the color that they were made with.
 const made_of = {line_color: new Map(), hatch_color: new Map(), text_color: new Map()}
 
 export function style_widgets(models, style) {
@@ -14,7 +14,7 @@ export function style_widgets(models, style) {
             model.stylesheets = [...model.stylesheets, style]
 }
 
-// Takes the colours from the variables of the place of the models.
+// Takes the colors from the variables of the place of the models.
 export function paint(models, element) {
     const style = getComputedStyle(element)
     const color = (variable) => style.getPropertyValue(variable).trim()
@@ -25,7 +25,7 @@ export function paint(models, element) {
         if (model.type === "Title") model.text_color = color("--foreground")
         if (has("grid_line_color")) model.grid_line_color = color("--line")
         for (const [property, of_models] of Object.entries(made_of)) {
-            // Of a glyph it is a field or a value, of a label a colour.
+            // Of a glyph it is a field or a value, of a label a color.
             const is_plain = typeof model[property] === "string"
             const made_with = is_plain ? model[property] : model[property]?.value
             const variable = of_models.get(model) ?? VARIABLES.get(made_with)

@@ -1,4 +1,4 @@
-// Figures of a page, in its colours and as wide as it.
+// Figures of a page, in its colors and as wide as it.
 
 import {decoded, draw} from "./embed.js"
 import {fit} from "./fit_width.js"

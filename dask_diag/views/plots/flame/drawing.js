@@ -45,7 +45,7 @@ export class GraphDrawing {
         this.is_drawing = false
         const {graph, drawn, words} = this.models
         const {start: x0, end: x1} = graph.x_range
-        // A page that may be dark says in which colour one writes on its background.
+        // A page that may be dark says in which color one writes on its background.
         const pale = getComputedStyle(document.documentElement).getPropertyValue("--muted").trim()
         this.pen.font = FONT
         const {quads, labels, deepest} = layout_of(this.flame, {

@@ -15,7 +15,7 @@ const LABELS = ["x", "y", "text", "color", "alpha"]
 // Lays out a view between x0 and x1.
 //
 // `graph` has the tree, its texts, the view and what is searched for; `shown` the bounds, pixels a
-// second (`scale`), how wide a text is, and the colour of pale labels.
+// second (`scale`), how wide a text is, and the color of pale labels.
 // Calls too narrow to be drawn are one rectangle beside their siblings.
 export function layout_of(graph, shown) {
     const {top, parent: above, end, row, total, left} = graph.view

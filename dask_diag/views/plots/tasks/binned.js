@@ -1,6 +1,6 @@
 // Many tasks: an image of each lane. A pixel's column shows what its worker did in that time: from
 // below the functions that computed, then tasks that were off the CPU, then what kept the worker from
-// a task, hatched; without a task to run it is pale. The height is the share of time, the colour what it was.
+// a task, hatched; without a task to run it is pale. The height is the share of time, the color what it was.
 
 import {count, percent} from "../../formatting.js"
 import {cpu_share} from "./decode.js"
@@ -96,7 +96,7 @@ function image_of({cpu, busy}, width, height, looks, shares) {
     return Object.assign(image, {shape: [height, width], dimension: 2})
 }
 
-// The colour of a pixel: what is between the lines of a hatch is pale.
+// The color of a pixel: what is between the lines of a hatch is pale.
 function seen(color, pixel, row, hatch) {
     const is_line = hatch === "" || (HATCHES[hatch] ?? CROSSED)(pixel, row)
     return (color | Math.round(255 * (is_line ? 1 : BETWEEN)) << 24) >>> 0
@@ -139,7 +139,7 @@ function text_of_part(name, time, off_cpu) {
     return `${name} ${percent(time)}${waited}`
 }
 
-// A colour as images have it: a number whose lowest byte is red.
+// A color as images have it: a number whose lowest byte is red.
 function blue_green_red(color) {
     const channels = parseInt(color.slice(1, 7), 16)
     return (channels >> 16) | (channels & 0xff00) | (channels & 0xff) << 16
