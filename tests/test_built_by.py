@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import dask_diag
-from dask_diag import DiagnosticError, Recording
-from dask_diag.analysis.built_by import lines
+from dask_diag import DiagnosticError, Recording, lines
 from dask_diag.live.model import LiveModel
 from dask_diag.live.screen import show_last_frame
 from dask_diag.live.texts import line_rows
@@ -45,7 +44,7 @@ from .test_cli import diag as run_command
 
 
 def of_lines(recording, *names, by="line"):
-    table = dask_diag.lines(recording, by=by)
+    table = lines(recording, by=by)
     rows = zip(*(table[name].tolist() for name in names), strict=True)
     return dict(zip(table["line"].tolist(), rows, strict=True))
 
