@@ -90,15 +90,16 @@ def test_another_tools_replacement_stays_and_is_heard_once():
         return classmethod(from_collections)
 
     with Profiler():
-        theirs = HighLevelGraph.from_collections = make(HighLevelGraph.from_collections)
+        HighLevelGraph.from_collections = make(HighLevelGraph.from_collections)
     try:
         assert vars(HighLevelGraph)["from_collections"] is not dasks
-        (da.ones(4, chunks=2) + 1).compute(scheduler="synchronous")
+        da.ones(4, chunks=2).sum().compute(scheduler="synchronous")
+        without_profiler = len(heard)
         with Profiler() as again:
             assert vars(HighLevelGraph)["from_collections"].__func__ is not dasks.__func__
             total = da.ones(4, chunks=2).sum()
             total.compute(scheduler="synchronous")
-        assert heard
+        assert len(heard) == 2 * without_profiler > 0
         assert "total = da.ones(4, chunks=2).sum()" in _texts(again.recording)
     finally:
         HighLevelGraph.from_collections = dasks
@@ -106,7 +107,6 @@ def test_another_tools_replacement_stays_and_is_heard_once():
         (da.ones(4, chunks=2) * 3).compute(scheduler="synchronous")
     assert vars(HighLevelGraph)["from_collections"] is dasks
     assert _how(last.recording) == {"name"}
-    assert theirs is not None
 
 
 def _names():
