@@ -18,6 +18,8 @@ from distributed import Client, LocalCluster
 
 from dask_diag.analysis.activities import seconds_by_activity
 
+from .recordings import assert_values_are_distinct
+
 STARTED, GO_ON = Event(), Event()
 
 
@@ -196,6 +198,7 @@ def thread_seconds(recording):
 
 def assert_adds_up(recording):
     """Activities sum to the seconds of the threads that were there."""
+    assert_values_are_distinct(recording)
     assert abs(sum(seconds_by_activity(recording).values()) - thread_seconds(recording)) < 1e-9
 
 

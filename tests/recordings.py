@@ -115,6 +115,15 @@ def chunks_of_example(tasks=300):
         )
 
 
+def assert_values_are_distinct(recording):
+    """Each value of a column has one code: rules tell processes and hosts apart by their codes."""
+    for name in TABLES:
+        table = getattr(recording, name)
+        for column in table.columns:
+            values = getattr(table[column], "values", ())
+            assert len(set(values)) == len(values), f"{name}.{column}: {values}"
+
+
 def filled_table(name, columns):
     """The table of that name; columns that are not given hold what represents not known."""
     kind = TABLES[name]

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import dask_diag
-from dask_diag import DiagnosticError, Recording
-from dask_diag.analysis.built_by import lines
+from dask_diag import DiagnosticError, Recording, lines
 from dask_diag.live.model import LiveModel
 from dask_diag.live.screen import show_last_frame
 from dask_diag.live.texts import line_rows
@@ -45,7 +44,7 @@ from .test_cli import diag as run_command
 
 
 def of_lines(recording, *names, by="line"):
-    table = dask_diag.lines(recording, by=by)
+    table = lines(recording, by=by)
     rows = zip(*(table[name].tolist() for name in names), strict=True)
     return dict(zip(table["line"].tolist(), rows, strict=True))
 
@@ -231,6 +230,10 @@ def test_small_tasks_name_the_line_that_sets_the_chunks():
     (finding,) = [f for f in dask_diag.findings(recording) if f.code == "tasks-too-small"]
     assert ", in analysis.py:4 (x = da.random.random(10_000, chunks=10)): " in finding.advice
     assert finding.where.lines == ("analysis.py:5",)
+    text = f"x = da.map_blocks(read, chunks={'(5, ' * 20}"
+    recording = with_columns(recording, "lines", text=[text] * 2)
+    (finding,) = [f for f in dask_diag.findings(recording) if f.code == "tasks-too-small"]
+    assert f"({text[:59]}…): " in finding.advice
 
 
 def test_slow_graphs_name_the_line_that_put_the_data_into_them():

@@ -37,10 +37,8 @@ def groups(tmp_path, monkeypatch):
         return tmp_path
 
     monkeypatch.setattr(control_groups, "_OWN_GROUPS", tmp_path / "own")
-    control_groups._cpu_limit.cache_clear()
     with dask.config.set({"diag.control-groups": str(tmp_path)}):
         yield write
-    control_groups._cpu_limit.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,15 @@ def test_there_is_a_page_for_each_finding_and_for_nothing_else():
     assert {path.stem for path in PAGES.glob("*.rst")} == {*CODES, "index"}
 
 
+@pytest.mark.parametrize(
+    ("page", "times"), [("README.rst", 2), ("CHANGELOG.rst", 1), ("docs/worker_time.rst", 1)]
+)
+def test_pages_say_how_many_findings_there_are(page, times):
+    text = (PAGES.parents[1] / page).read_text(encoding="utf-8")
+    said = re.findall(r"(\d+) (?:kinds\b|findings has a page)", text)
+    assert said == [str(len(CODES))] * times
+
+
 def test_the_index_has_each_finding_and_the_thresholds_that_findings_share():
     text = text_of("index")
     assert sorted(re.findall(r"\| :doc:`([\w-]+)`: ", text)) == sorted(CODES)

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import dask_diag
 from dask_diag import Profiler
 from dask_diag.capture.lines.names import Now
 from dask_diag.hooks import lines
@@ -87,25 +88,6 @@ def _frame():
     return {"slow": "slow = frame.map", "quick": "quick = slow["}
 
 
-def _seconds_by_line(recording):
-    tasks, steps = recording.tasks, recording.steps
-    texts = [text.strip() for text in recording.lines.text.tolist()]
-    took = Counter()
-    for group, seconds in zip(
-        tasks.group.tolist(), (tasks.stop - tasks.start).tolist(), strict=True
-    ):
-        took[group] += seconds
-    found = Counter()
-    for group, seconds in took.items():
-        rows = np.flatnonzero(steps.group == group)
-        parts = steps.seconds[rows]
-        shares = parts / parts.sum() if parts.sum() > 0 else np.full(len(rows), 1 / len(rows))
-        for row, share in zip(rows.tolist(), shares.tolist(), strict=True):
-            line = int(steps.line[row])
-            found[texts[line] if line >= 0 else steps.how[row]] += seconds * share
-    return found
-
-
 @pytest.mark.truth
 @pytest.mark.parametrize("program", [_array, _bag, _delayed, _frame])
 def test_seconds_of_a_line_are_those_of_its_functions(program, retried):
@@ -113,12 +95,11 @@ def test_seconds_of_a_line_are_those_of_its_functions(program, retried):
         CLOCKED.clear()
         with dask.config.set(scheduler="synchronous"), Profiler() as profiler:
             expected = program()
-        found = _seconds_by_line(profiler.recording)
+        found = dask_diag.lines(profiler.recording).to_dicts()
         ratios = [
-            sum(took for text, took in found.items() if text.startswith(line)) / CLOCKED[name]
+            sum(row["seconds"] for row in found if row["text"].startswith(line)) / CLOCKED[name]
             for name, line in expected.items()
         ]
-
         assert ratios == pytest.approx([1, 1], rel=0.1)
 
     retried(measure)

@@ -10,11 +10,11 @@ import numpy as np
 import psutil
 import pytest
 
-from dask_diag import findings, load, record
+from dask_diag import findings, load, record, what_if
 from dask_diag.analysis.memory import memory_headroom
 from dask_diag.tuning.candidates import candidates, more_workers
 from dask_diag.tuning.settings import Setting
-from dask_diag.views.what_if import what_if, what_if_summary
+from dask_diag.views.what_if import what_if_summary
 
 from .recordings import (
     MB,

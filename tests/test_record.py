@@ -40,6 +40,8 @@ from dask_diag.model.table import Table
 from dask_diag.model.tables import REFERENCES
 from dask_diag.profilers import record as record_module
 
+from .recordings import assert_values_are_distinct
+
 pytestmark = pytest.mark.leaves_files
 
 SCHEDULERS = {
@@ -103,6 +105,7 @@ def assert_same_tasks(loaded, recorded):
 
 def assert_alike(loaded, recording):
     """Equal, but for the order of rows."""
+    assert_values_are_distinct(recording)
     assert loaded.notices == recording.notices
     assert loaded.tasks.columns == recording.tasks.columns
     for field in fields(Recording):

@@ -59,7 +59,7 @@ def test_other_keys_are_no_repeats_and_nothing_of_the_users_is_kept():
     assert all(type(one) is int for one in kept[1])
 
 
-def test_counting_takes_a_microsecond_a_step():
+def test_counting_takes_microseconds_a_step():
     lines = db.from_sequence(range(500), npartitions=500).map(load)
     (optimized,) = dask.optimize(lines.sum())
     graph = dict(optimized.__dask_graph__())

@@ -93,7 +93,7 @@ def _columns_of_a_kind(keys: Sequence[Hashable]) -> KeyColumns:
     return PrefixStrings.of(map(text_of_key, keys)), functions
 
 
-def recoded(codes: IntArray, values: Sequence[str]) -> Categorical:
+def recoded(codes: IntArray, values: Sequence[Hashable]) -> Categorical:
     """A column of codes for values, with each value once."""
     position = {value: code for code, value in enumerate(dict.fromkeys(values))}
     code_of = np.array([position[value] for value in values], dtype=np.int64)
@@ -242,8 +242,8 @@ def with_workers_named(table: Table, workers: Workers) -> Table:
     named = table.replacing(
         {
             "worker": Categorical(lanes, worker_names(workers)),
-            "pid": Categorical(lanes, [pid for pid, _, _ in workers]),
-            "thread": Categorical(lanes, [thread for _, thread, _ in workers]),
+            "pid": recoded(lanes, [pid for pid, _, _ in workers]),
+            "thread": recoded(lanes, [thread for _, thread, _ in workers]),
         }
     )
     return Table({name: named[name] for name in tables.Tasks.schema})

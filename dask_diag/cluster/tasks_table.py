@@ -8,7 +8,7 @@ import numpy as np
 
 from dask_diag.capture.stacks_table import joined_stacks, stacks_as_seen, stacks_of_tasks
 from dask_diag.capture.task import Line
-from dask_diag.capture.tasks_table import keys_columns
+from dask_diag.capture.tasks_table import keys_columns, recoded
 from dask_diag.capture.workers_table import constant
 from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.wire import (
@@ -145,7 +145,7 @@ def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
         "function": functions,
         **_times_of(runs, log),
         "worker": lanes.of(labels, codes, threads),
-        "pid": Categorical(codes, [int(w.facts.get("pid", 0)) if w else 0 for w in known]),
+        "pid": recoded(codes, [int(w.facts.get("pid", 0)) if w else 0 for w in known]),
         "thread": Categorical(thread_codes, idents),
         "computation": computations,
         "span": spans,
@@ -153,7 +153,7 @@ def tasks_of(batch: Batch, log: ClusterLog, lanes: Lanes) -> Table:
         "error": Categorical.of(details[n].error if n in details else "" for n in ids),
         **{name: constant("", len(ids)) for name in ("error_message", "error_location")},
         "attempt": runs["attempt"].astype(np.int64),
-        "host": Categorical(codes, [worker.host if worker else "" for worker in known]),
+        "host": recoded(codes, [worker.host if worker else "" for worker in known]),
         "nbytes": np.where(runs["outcome"] == OK, runs["nbytes"], np.nan),
         "queued": microseconds(runs["queued"], np.rint),
         "stolen": runs["stolen"].astype(np.int64),

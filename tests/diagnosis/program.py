@@ -8,6 +8,16 @@ from typing import Any
 
 Settings = Mapping[str, Any]
 """Of dask's configuration."""
+PROCESSES: Settings = {"scheduler": "processes", "num_workers": 2}
+STARTUP = frozenset({"pool-startup"})
+"""What is true of short computations in processes."""
+SLEEPING = frozenset({"too-few-threads"})
+"""What is true of tasks that sleep, or wait, more than they compute."""
+
+
+def threads(number: int) -> Settings:
+    """Settings for this number of threads."""
+    return {"scheduler": "threads", "num_workers": number}
 
 
 def nothing() -> None:
@@ -45,7 +55,7 @@ class Program:
     code: str = ""
     true: frozenset[str] = frozenset()
     remaining: frozenset[str] = frozenset()
-    settings: Settings = field(default_factory=lambda: {"scheduler": "threads", "num_workers": 2})
+    settings: Settings = field(default_factory=lambda: threads(2))
     remedy: Settings = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     prepare: Callable[[], Any] = nothing

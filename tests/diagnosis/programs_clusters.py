@@ -14,7 +14,7 @@ import dask
 import dask.array as da
 import numpy as np
 
-from tests.diagnosis.program import Program, nothing
+from tests.diagnosis.program import Program, nothing, threads
 from tests.diagnosis.work import compute, pause
 
 ON_CLUSTER = {"scheduler": None, "distributed.worker.memory.terminate": False}
@@ -292,7 +292,7 @@ PROGRAMS = [
         "client-bound",
         "chunks-too-large serial-chain",
         prepare=nothing,
-        settings={"scheduler": "threads", "num_workers": 2},
+        settings=threads(2),
     ),
     planted("cluster: a large array is brought", brought, "large-results"),
     planted("cluster: large results are gathered", gathered, "large-results"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from tests.diagnosis.program import Program
+from tests.diagnosis.program import PROCESSES, STARTUP, Program
 from tests.diagnosis.programs_tasks import computed, get
 from tests.diagnosis.work import (
     compute,
@@ -24,7 +24,6 @@ from tests.diagnosis.work import (
     total,
 )
 
-PROCESSES = {"scheduler": "processes", "num_workers": 2}
 ROWS = 2_400_000
 LARGE = 4_000_000
 CACHED = 40
@@ -100,8 +99,8 @@ PROGRAMS = (
         large_results,
         "serialization-bound",
         settings=PROCESSES,
-        true=frozenset({"pool-startup"}),
-        remaining=frozenset({"pool-startup"}),
+        true=STARTUP,
+        remaining=STARTUP,
     ),
     Program(
         "processes for a short computation",
@@ -131,6 +130,6 @@ PROGRAMS = (
         "healthy: processes",
         healthy_processes,
         settings={**PROCESSES, "chunksize": 1},
-        true=frozenset({"pool-startup"}),
+        true=STARTUP,
     ),
 )

@@ -11,7 +11,7 @@ import dask
 import numpy as np
 from dask import delayed
 
-from tests.diagnosis.program import Program
+from tests.diagnosis.program import SLEEPING, Program, threads
 from tests.diagnosis.programs_tasks import computed
 from tests.diagnosis.work import (
     ask_loop,
@@ -22,9 +22,6 @@ from tests.diagnosis.work import (
     pause,
 )
 from tests.diagnosis.work_typical import shell_out
-
-THREADS = {"scheduler": "threads", "num_workers": 2}
-SLEEPING = frozenset({"too-few-threads"})
 
 
 @contextlib.contextmanager
@@ -89,7 +86,6 @@ PROGRAMS = (
         "tasks that wait for an event loop",
         asynchronous,
         "too-few-threads",
-        settings=THREADS,
         remedy={"num_workers": 8},
         remaining=SLEEPING,
         prepare=event_loop,
@@ -99,7 +95,7 @@ PROGRAMS = (
         "fetches on eight threads",
         fetches,
         "too-few-threads",
-        settings={"scheduler": "threads", "num_workers": 8},
+        settings=threads(8),
         remedy={"num_workers": 32},
         remaining=SLEEPING,
         prepare=event_loop,
@@ -107,23 +103,23 @@ PROGRAMS = (
     Program(
         "healthy: a thread for each fetch",
         healthy_fetches,
-        settings={"scheduler": "threads", "num_workers": 16},
+        settings=threads(16),
         prepare=event_loop,
     ),
     Program(
         "programs that compute, one at a time",
         other_programs,
         "too-few-threads",
-        settings={"scheduler": "threads", "num_workers": 1},
+        settings=threads(1),
         remedy={"num_workers": 2},
     ),
-    Program("healthy: programs that compute", other_programs, settings=THREADS),
-    Program("healthy: a program for each thread", programs_that_wait, settings=THREADS),
+    Program("healthy: programs that compute", other_programs),
+    Program("healthy: a program for each thread", programs_that_wait),
     Program(
         "Python loops on eight threads",
         loops_on_many_threads,
         "gil-bound",
-        settings={"scheduler": "threads", "num_workers": 8},
+        settings=threads(8),
     ),
     Program("Python loops with a large closure", loops_with_closure, "gil-bound"),
     Program(

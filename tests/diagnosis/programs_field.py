@@ -10,7 +10,7 @@ import dask.bag as db
 import numpy as np
 from dask import delayed
 
-from tests.diagnosis.program import Program
+from tests.diagnosis.program import PROCESSES, SLEEPING, STARTUP, Program
 from tests.diagnosis.work_field import (
     Held,
     Kernel,
@@ -182,10 +182,7 @@ def days(_: None, remedied: bool) -> float:
     return round(float((values - means).std(axis=0).mean().compute()), 6)
 
 
-PROCESSES = {"scheduler": "processes", "num_workers": 2}
 HOLDING: frozenset[str] = frozenset({"gil-bound"})
-WAITING: frozenset[str] = frozenset({"too-few-threads"})
-STARTUP: frozenset[str] = frozenset({"pool-startup"})
 ONE_BY_ONE: frozenset[str] = frozenset({"too-few-threads", "chunks-too-large"})
 """Frames that are loaded one by one could be loaded at once."""
 
@@ -194,7 +191,7 @@ PROGRAMS = (
         "frames shown one by one",
         shown_one_by_one,
         "repeated-work",
-        true=frozenset({"too-few-threads"}),
+        true=SLEEPING,
         remaining=ONE_BY_ONE,
     ),
     Program(
@@ -223,9 +220,9 @@ PROGRAMS = (
         remedy={"chunksize": 1},
         remaining=STARTUP,
     ),
-    Program("groups in one partition", one_partition, "chunks-too-large", remaining=WAITING),
-    Program("a bag in one partition", one_bag_partition, "chunks-too-large", remaining=WAITING),
-    Program("healthy: groups in partitions", healthy_groups, true=WAITING),
+    Program("groups in one partition", one_partition, "chunks-too-large", remaining=SLEEPING),
+    Program("a bag in one partition", one_bag_partition, "chunks-too-large", remaining=SLEEPING),
+    Program("healthy: groups in partitions", healthy_groups, true=SLEEPING),
     Program(
         "an array of objects",
         hashed_objects,

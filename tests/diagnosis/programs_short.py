@@ -9,8 +9,8 @@ import dask.array as da
 import numpy as np
 from dask import delayed
 
-from tests.diagnosis.program import Program
-from tests.diagnosis.programs_typical import BUSY, PROCESSES, SLEEPING, STARTUP, data_frame
+from tests.diagnosis.program import PROCESSES, SLEEPING, STARTUP, Program, threads
+from tests.diagnosis.programs_typical import BUSY, data_frame
 from tests.diagnosis.work import add, pause
 from tests.diagnosis.work_typical import spectrum
 
@@ -70,13 +70,13 @@ PROGRAMS = (
         "too-few-threads",
         true=STARTUP,
         settings=PROCESSES,
-        remedy={"scheduler": "threads", "num_workers": 8},
+        remedy=threads(8),
         remaining=SLEEPING,
     ),
     Program(
         "healthy: spectra",
         healthy_spectra,
-        settings={"scheduler": "threads", "num_workers": 4},
+        settings=threads(4),
     ),
     Program("healthy: expression on a table", healthy_expression, prepare=data_frame),
 )

@@ -9,7 +9,7 @@ import dask.array as da
 import dask.bag as db
 from dask.base import get_scheduler
 
-from tests.diagnosis.program import Program
+from tests.diagnosis.program import SLEEPING, Program, threads
 from tests.diagnosis.work import add, compute, make_array, pause
 
 
@@ -115,7 +115,6 @@ def healthy_synchronous(_: None, remedied: bool) -> int:
     return computed({("work", n): (compute, 0.03) for n in range(20)})
 
 
-SLEEPING = frozenset({"too-few-threads"})
 """True of programs that sleep for want of something to wait for."""
 
 PROGRAMS = (
@@ -131,7 +130,7 @@ PROGRAMS = (
         "scheduler-bound",
         true=frozenset({"tasks-too-small", "graph-preparation"}),
         remaining=frozenset({"scheduler-bound", "tasks-too-small"}),
-        settings={"scheduler": "threads", "num_workers": 8},
+        settings=threads(8),
     ),
     # Tasks of these sleep, so that what else the machine does hardly matters.
     Program("chain of tasks", chain, "serial-chain", remaining=SLEEPING),
@@ -142,7 +141,7 @@ PROGRAMS = (
         "straggler",
         SLEEPING,
         SLEEPING,
-        settings={"scheduler": "threads", "num_workers": 4},
+        settings=threads(4),
     ),
     Program("three tasks for two workers", uneven_end, "imbalance", SLEEPING, SLEEPING),
     Program("one chunk", one_chunk, "chunks-too-large", remaining=SLEEPING),

@@ -10,7 +10,7 @@ from typing import Any
 import dask
 from dask import delayed
 
-from tests.diagnosis.program import Program
+from tests.diagnosis.program import PROCESSES, SLEEPING, Program, threads
 from tests.diagnosis.work_threads import parse_in_cycles, read, read_records, times_of
 
 SYNC = {"scheduler": "sync"}
@@ -78,23 +78,23 @@ PROGRAMS = (
         "one event loop that parses",
         full_loop,
         "busy-thread",
-        settings={"scheduler": "threads", "num_workers": 8},
-        remedy={"scheduler": "processes", "num_workers": 2},
+        settings=threads(8),
+        remedy=PROCESSES,
         remaining=frozenset({"pool-startup", "too-few-threads"}),
     ),
     Program(
         "one event loop that waits",
         half_loop,
         "too-few-threads",
-        settings={"scheduler": "threads", "num_workers": 4},
+        settings=threads(4),
         remedy={"num_workers": 12},
-        remaining=frozenset({"too-few-threads"}),
+        remaining=SLEEPING,
     ),
     Program(
         "times of mixed formats in threads",
         mixed_times,
         "gil-bound",
-        settings={"scheduler": "threads", "num_workers": 4},
+        settings=threads(4),
         remaining=frozenset({"slow-start"}),
     ),
 )

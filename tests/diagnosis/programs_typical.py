@@ -12,7 +12,7 @@ import dask.bag as db
 import numpy as np
 from dask import delayed
 
-from tests.diagnosis.program import Program
+from tests.diagnosis.program import PROCESSES, SLEEPING, STARTUP, Program, threads
 from tests.diagnosis.work_typical import (
     PART,
     count_words,
@@ -28,9 +28,6 @@ from tests.diagnosis.work_typical import (
     text_length,
     with_pandas,
 )
-
-THREADS = {"scheduler": "threads", "num_workers": 2}
-PROCESSES = {"scheduler": "processes", "num_workers": 2}
 
 
 def large_argument(_: None, remedied: bool) -> float:
@@ -189,8 +186,6 @@ def healthy_words(_: None, remedied: bool) -> int:
 
 BUSY: frozenset[str] = frozenset({"tasks-too-small", "scheduler-bound", "graph-preparation"})
 """What too many tasks may have, all of it."""
-STARTUP: frozenset[str] = frozenset({"pool-startup"})
-SLEEPING: frozenset[str] = frozenset({"too-few-threads"})
 
 _MANY: dict[str, Any] = {"true": BUSY, "remaining": frozenset({"graph-preparation"})}
 
@@ -263,7 +258,7 @@ PROGRAMS = (
         "products of blocks",
         matrix_blocks,
         "thread-oversubscription",
-        settings={"scheduler": "threads", "num_workers": 4},
+        settings=threads(4),
         variables={"OPENBLAS_NUM_THREADS": "1"},
     ),
     Program("input made first", input_first, "slow-start", remaining=frozenset({"slow-start"})),
@@ -275,7 +270,7 @@ PROGRAMS = (
     Program(
         "healthy: more threads than processors",
         healthy_sorting,
-        settings={"scheduler": "threads", "num_workers": 6},
+        settings=threads(6),
     ),
     Program(
         "healthy: words in processes",

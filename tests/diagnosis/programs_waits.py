@@ -17,7 +17,7 @@ from typing import IO
 
 import dask
 
-from tests.diagnosis.program import Program
+from tests.diagnosis.program import PROCESSES, SLEEPING, STARTUP, Program, threads
 from tests.diagnosis.programs_tasks import computed
 from tests.diagnosis.work import (
     ask,
@@ -179,32 +179,30 @@ PROGRAMS = (
         long_python_loops,
         "gil-bound",
         remedy={"scheduler": "processes", "chunksize": 1},
-        remaining=frozenset({"pool-startup"}),
+        remaining=STARTUP,
     ),
-    Program(
-        "tasks that share a lock", one_lock, "lock-bound", remaining=frozenset({"too-few-threads"})
-    ),
+    Program("tasks that share a lock", one_lock, "lock-bound", remaining=SLEEPING),
     Program(
         "a lock file that tasks poll",
         lock_files,
         "lock-bound",
-        settings={"scheduler": "threads", "num_workers": 4},
-        remaining=frozenset({"too-few-threads"}),
+        settings=threads(4),
+        remaining=SLEEPING,
         prepare=tempfile.TemporaryDirectory,
     ),
     Program(
         "a database that tasks write",
         database,
         "lock-bound",
-        settings={"scheduler": "threads", "num_workers": 4},
-        remaining=frozenset({"too-few-threads"}),
+        settings=threads(4),
+        remaining=SLEEPING,
         prepare=tempfile.TemporaryDirectory,
     ),
     Program(
         "downloads that a server limits",
         limited_downloads,
         "too-few-threads",
-        settings={"scheduler": "threads", "num_workers": 4},
+        settings=threads(4),
         # As many as divide the 24 tasks: with 16, half would be idle in the second round.
         remedy={"num_workers": 12},
         remaining=frozenset({"io-bound", "too-few-threads"}),
@@ -214,23 +212,23 @@ PROGRAMS = (
         "BLAS threads in four tasks",
         matrix_products,
         "thread-oversubscription",
-        settings={"scheduler": "threads", "num_workers": 4},
+        settings=threads(4),
         variables={"OPENBLAS_NUM_THREADS": "1"},
     ),
     Program(
         "BLAS threads that spin",
         systems_of_equations,
         "thread-oversubscription",
-        settings={"scheduler": "threads", "num_workers": 4},
+        settings=threads(4),
         variables={"OPENBLAS_NUM_THREADS": "1"},
     ),
     Program(
         "BLAS threads in two processes",
         systems_of_equations,
         "thread-oversubscription",
-        true=frozenset({"pool-startup"}),
-        remaining=frozenset({"pool-startup"}),
-        settings={"scheduler": "processes", "num_workers": 2, "chunksize": 1},
+        true=STARTUP,
+        remaining=STARTUP,
+        settings={**PROCESSES, "chunksize": 1},
         variables={"OPENBLAS_NUM_THREADS": "1"},
     ),
     Program(
@@ -238,13 +236,13 @@ PROGRAMS = (
         sleeping_tasks,
         "too-few-threads",
         remedy={"num_workers": 8},
-        remaining=frozenset({"too-few-threads"}),
+        remaining=SLEEPING,
     ),
     Program(
         "a slow server",
         questions,
         "io-bound",
-        true=frozenset({"too-few-threads"}),
+        true=SLEEPING,
         remedy={"num_workers": 8},
         remaining=frozenset({"io-bound", "too-few-threads"}),
         prepare=server,
@@ -259,6 +257,6 @@ PROGRAMS = (
     Program(
         "healthy: eight sleeping threads",
         healthy_sleeping,
-        settings={"scheduler": "threads", "num_workers": 8},
+        settings=threads(8),
     ),
 )

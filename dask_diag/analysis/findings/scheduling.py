@@ -388,7 +388,8 @@ def _line_with_chunks(analysis: Analysis) -> str:
     for row in analysis.lines.filter(np.argsort(-analysis.lines["tasks"])).to_dicts():
         place = SourceLine.of_row(row)
         if place.line and _SETS_CHUNKS.search(place.text):
-            return f", in {place.name} ({place.text:.60})"
+            text = place.text if len(place.text) <= 60 else f"{place.text:.59}…"
+            return f", in {place.name} ({text})"
     return ""
 
 
