@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Hashable
-from functools import lru_cache
 from itertools import islice
 from types import FrameType
 from typing import NamedTuple, TypeVar, cast
@@ -23,8 +22,9 @@ class Origin(NamedTuple):
 BEFORE = Origin(None, LineSource.BEFORE)
 
 _TOKEN = re.compile(r"[0-9a-f]{32}")
-_COPY = re.compile(r"-[0-9a-f]{32}$")
-"""What dask adds to names of collections that it hides from the optimizer."""
+_COPY = 33
+"""Length of what dask adds to names of collections that it hides from the optimizer: a dash and 32
+digits."""
 _FUSED_INDEX = "_."
 """Begins what `rewrite_blockwise` adds to names of the steps of a fused task."""
 
@@ -114,11 +114,13 @@ def plain_name(name: Hashable) -> Hashable:
     return name.partition(_FUSED_INDEX)[0] if type(name) is str else name
 
 
-@lru_cache(4096)
 def _alike(name: Hashable) -> tuple[Hashable, ...]:
     """A name, and the names of which dask may have made it."""
-    plain = plain_name(name)
-    return (name, plain, _COPY.sub("", plain)) if type(plain) is str else (name,)
+    if type(name) is not str:
+        return (name,)
+    plain = name.partition(_FUSED_INDEX)[0]
+    # That it ends in digits need not be looked at: without a copy there is no such name.
+    return (name, plain, plain[:-_COPY]) if plain[-_COPY : 1 - _COPY] == "-" else (name, plain)
 
 
 _UNKNOWN = Site([], [], "")
