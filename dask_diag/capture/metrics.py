@@ -15,7 +15,7 @@ from threading import get_ident
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from dask_diag.model.codes import COMPUTATIONS, IN_TASKS, Activity
+from dask_diag.model.codes import COLLECTED, COMPUTATIONS, FULL_COLLECTION, IN_TASKS, Activity
 
 _NAN = float("nan")
 _SINGLE = 1_000
@@ -26,8 +26,6 @@ Metric = tuple[str, str, float, float]
 
 A plain tuple, because to make one that has names takes longer than to read a clock.
 """
-COLLECTED = "objects"
-"""Unit of what a collection of garbage found."""
 
 
 class Wait(NamedTuple):
@@ -77,17 +75,21 @@ class Metered:
         if unit == "seconds" and self.open:
             self.open[-1].inner_wall += metric[2]
 
-    def add_collection(self, seconds: float, cpu: float, objects: float) -> None:
+    def add_collection(self, seconds: float, cpu: float, objects: float, full: bool) -> None:
         """Record a collection of garbage, and take it off the block that is open."""
         if self.open:
             self.open[-1].inner_wall += seconds
             self.open[-1].inner_cpu += cpu
-        added = ("seconds", seconds, cpu), (COLLECTED, objects, _NAN)
-        last = self.metrics[-2:]
+        added = (
+            ("seconds", seconds, cpu),
+            (COLLECTED, objects, _NAN),
+            (FULL_COLLECTION, float(full), _NAN),
+        )
+        last = self.metrics[-len(added) :]
         if [metric[:2] for metric in last] != [(Activity.GC, unit) for unit, *_ in added]:
             self.metrics += ((Activity.GC, *metric) for metric in added)
             return
-        for at, (unit, value, of_cpu) in zip((-2, -1), added, strict=True):
+        for at, (unit, value, of_cpu) in enumerate(added, len(self.metrics) - len(added)):
             _, _, before, cpu_before = self.metrics[at]
             self.metrics[at] = (Activity.GC, unit, before + value, cpu_before + of_cpu)
 
@@ -523,7 +525,9 @@ def _notice(phase: str, info: Mapping[str, int]) -> None:
             lasted, used = perf_counter() - start, thread_time() - cpu
             task = _current_task() if used >= _SHORTEST else None
             if task is not None and task.start is not None and task.stop is None:
-                _metered_of(task).add_collection(lasted, used, info["collected"])
+                # A collector that has no third threshold takes a part of all objects at a time.
+                full = info["generation"] >= (2 if gc.get_threshold()[2] else 1)
+                _metered_of(task).add_collection(lasted, used, info["collected"], full)
 
 
 runs_in_collections.add(id(_notice.__code__))

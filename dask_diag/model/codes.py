@@ -14,6 +14,10 @@ THREAD_KINDS = {
 the CPU of threads that run no tasks."""
 
 
+COLLECTED = "objects"
+"""Unit of what a collection of garbage found."""
+FULL_COLLECTION = "full collections"
+"""Unit of the collections that looked through objects of all ages."""
 IN_TASKS, COMPUTATIONS = "computations in tasks", "computations"
 """Label of the seconds in which tasks ran dask inside, and the unit of the number of times."""
 SENT_CODE = "<dynamic-code>"

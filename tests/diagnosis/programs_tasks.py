@@ -127,8 +127,8 @@ PROGRAMS = (
     Program(
         "no-op tasks",
         no_operations,
-        "scheduler-bound",
-        true=frozenset({"tasks-too-small", "graph-preparation"}),
+        "tasks-too-small",
+        true=frozenset({"scheduler-bound", "graph-preparation"}),
         remaining=frozenset({"scheduler-bound", "tasks-too-small"}),
         settings=threads(8),
     ),

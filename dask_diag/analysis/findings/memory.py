@@ -29,7 +29,7 @@ from dask_diag.analysis.memory import cached_at, memory_at_rest, returned_by
 from dask_diag.analysis.task_times import running_computations
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import BYTES
-from dask_diag.model.codes import Activity, WorkerEvent
+from dask_diag.model.codes import COLLECTED, FULL_COLLECTION, Activity, WorkerEvent
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import WorkerEvents
 
@@ -94,6 +94,9 @@ VERY_LARGE = 1e9
 
 COLLECTING = 0.1
 """Least share of the tasks' time, and of the time in computations that a fix gains."""
+FEWEST_FULL = 3
+"""Fewest collections in tasks that looked through objects of all ages: in any program that imports
+much, one comes now and then, in some task."""
 A_FREED_OBJECT = 0.4e-6
 """CPU seconds to find and free an object of a cycle, at most."""
 THRESHOLD = 100_000
@@ -106,13 +109,14 @@ def garbage_collection(analysis: Analysis) -> Diagnosis | None:
     metrics = analysis.recording.metrics
     rows = metrics.filter(metrics.activity.eq(Activity.GC) & metrics.unit.eq("seconds"))
     spent = collecting = float(rows.value.sum())
-    found = float(
-        metrics.value[metrics.activity.eq(Activity.GC) & metrics.unit.eq("objects")].sum()
+    found, full = (
+        float(metrics.value[metrics.activity.eq(Activity.GC) & metrics.unit.eq(unit)].sum())
+        for unit in (COLLECTED, FULL_COLLECTION)
     )
     # What is found has to be freed: the rest is spent on looking through what stays.
     cpu = float(np.nansum(rows.cpu))
     collecting *= max(0.0, 1 - found * A_FREED_OBJECT / cpu) if cpu else 0.0
-    if not analysis.in_tasks or collecting < COLLECTING * analysis.in_tasks:
+    if full < FEWEST_FULL or collecting < COLLECTING * analysis.in_tasks:
         return None
     # A collection keeps the GIL from all other tasks that run.
     remove = {Activity.GC: collecting / spent}
