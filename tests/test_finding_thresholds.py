@@ -391,7 +391,8 @@ def one_independent():
             {
                 (): (
                     *("upper_bound", 75 / 256),
-                    "no fix found: at most 1 task of a function can run at once in the computation with",
+                    "do several successive steps in each task: at most 1 task of a function can run",
+                    "at once, and 100 run one after the other",
                 )
             },
         ),

@@ -11,6 +11,7 @@ from dask_diag.analysis.call_tree import innermost
 from dask_diag.analysis.intervals import Intervals, StepFunction
 from dask_diag.analysis.lines import (
     CLIENT,
+    graphs_made_between,
     imports_and_profilers,
     late_samples,
     nodes_in_file,
@@ -37,7 +38,7 @@ class ClientTimes(NamedTuple):
     sending : array of float
         It made graphs for a cluster and sent them, in calls of a client.
     own : array of float
-        It ran code of the program while no computation ran, without imports.
+        It ran code of the program while no computation ran: neither imports nor dask making graphs.
     between : Intervals
         Times between and after computations.
     """
@@ -65,6 +66,7 @@ def client_times(recording: Recording) -> ClientTimes:
     shared = np.minimum(seconds, idle.integral(samples.stop) - idle.integral(samples.start))
     # Of a cycle of which a part is between, as much of its samples may be.
     is_own = samples.root.eq(Root.BETWEEN) & ~is_call & ~imports & ~late_samples(recording)
+    is_own &= ~graphs_made_between(recording)
     return ClientTimes(
         waiting=seconds * waits,
         bringing=shared * waits,

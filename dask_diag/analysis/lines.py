@@ -37,6 +37,8 @@ OWN_CALLS = "(dask_diag)"
 _OUTSIDE = -1
 _LINEAR_ALGEBRA = re.compile(r"(?:numpy|scipy)/linalg/")
 CLIENT = "distributed/client.py"
+_COMPUTES = re.compile(r"(?:^|\.)(?:compute|persist)$")
+"""The functions of dask that compute; Python 3.10 has no names of classes."""
 _SUBMITS = re.compile(r"(?:^|\.)(?:submit|map|compute|persist|get)$")
 """The functions of a client that make a graph; Python 3.10 has no names of classes."""
 _SCHEDULERS = ("dask", "distributed")
@@ -195,17 +197,31 @@ def _own_calls(recording: Recording) -> BoolArray:
 def graphs_made_before(recording: Recording) -> BoolArray:
     """Select the samples of dask making graphs before the first computation, without imports.
 
-    These are calls of collections, of delayed functions and of a client, and what they called.
-    After a computation dask may as well collect its results. A computation of a cluster starts when
-    its graph arrives there: the call that makes it is before.
+    These are calls of collections, of delayed functions and of a client, and what they called. A
+    computation of a cluster starts when its graph arrives there: the call that makes it is before.
     """
     submits = nodes_in_file(recording, CLIENT) & nodes_named(recording, _SUBMITS.search)
-    makes = _in_packages(recording, ("dask",)) | submits
+    is_before = recording.samples.root.eq(Root.BEFORE) | _before_a_cluster(recording)
+    return is_before & _made(recording, _in_packages(recording, ("dask",)) | submits)
+
+
+def graphs_made_between(recording: Recording) -> BoolArray:
+    """Select the samples of dask making graphs between computations, without imports.
+
+    What `compute` does after its tasks is to collect their results.
+    """
+    computes = nodes_in_file(recording, "dask/base.py") & nodes_named(recording, _COMPUTES.search)
+    is_between = recording.samples.root.eq(Root.BETWEEN) & ~_samples_in(
+        recording, innermost(recording.call_tree.parent, computes) >= 0
+    )
+    return is_between & _made(recording, _in_packages(recording, ("dask",)))
+
+
+def _made(recording: Recording, makes: BoolArray) -> BoolArray:
+    """Select samples below nodes that make graphs, without imports."""
     _, importing = _lines_of_program(recording)
     in_dask = innermost(recording.call_tree.parent, makes) >= 0
-    chosen = _samples_in(recording, in_dask & ~importing)
-    is_before = recording.samples.root.eq(Root.BEFORE) | _before_a_cluster(recording)
-    return chosen & ~late_samples(recording) & is_before
+    return _samples_in(recording, in_dask & ~importing) & ~late_samples(recording)
 
 
 def _before_a_cluster(recording: Recording) -> BoolArray:

@@ -34,6 +34,7 @@ from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import (
     ProgramLine,
     graphs_made_before,
+    graphs_made_between,
     late_samples,
     own_lines,
     packages_imported,
@@ -313,11 +314,13 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
     recording, computations = analysis.recording, analysis.computations
     samples = recording.samples
     called, prepared = call_times(computations), prepared_times(computations)
-    in_calls, before = samples.root.eq(Root.GRAPH), graphs_made_before(recording)
+    in_calls = samples.root.eq(Root.GRAPH)
+    before, between = graphs_made_before(recording), graphs_made_between(recording)
+    outside = before | between
     took = _seconds_preparing(recording, is_sampled=bool(in_calls.any()))
     in_calls &= ~late_samples(recording)
     is_sampled = bool(lines_sampled(recording, in_calls))
-    built = seconds_sampled(recording, before)
+    built = seconds_sampled(recording, outside)
     if not is_sampled:
         took -= _import_seconds(recording)
     # Samples are not exact, and calls that computed on a cluster have no time of preparing there.
@@ -329,7 +332,7 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
     if lost < SLOW_PREPARATION * wall:
         return None
     # In calls that compute on a cluster, most of the time is that of waiting for it.
-    making = before if analysis.on_cluster else in_calls | before
+    making = outside if analysis.on_cluster else in_calls | outside
     lines, reason = lines_sampled(recording, making), _hashing(recording, making)
     # On a cluster the calls that made the others are not known.
     number = 1 if analysis.schedulers == {"distributed"} else len(computations)
@@ -355,11 +358,13 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
         several + _advice_on_graphs(lines),
         replace(
             where_of_intervals(
-                np.append(called, samples.start[before]),
-                np.append(prepared, np.fmin(samples.stop[before], called.min())),
+                np.concatenate([called, samples.start[before], samples.start[between]]),
+                np.concatenate(
+                    [prepared, np.fmin(samples.stop[before], called.min()), samples.stop[between]]
+                ),
             ),
             lines=largest_lines(
-                analysis, seconds_building(recording, analysis.built_by, in_calls | before)
+                analysis, seconds_building(recording, analysis.built_by, in_calls | outside)
             ),
         ),
     )
@@ -370,6 +375,7 @@ _HASHED = (
     ("normalize_array", "_normalize_pickle", "an array of objects"),
     ("normalize_dataframe", "", "a DataFrame"),
     ("normalize_array", "", "an array"),
+    ("_normalize_pickle", "", "pickled objects, such as functions that refer to data"),
     ("", "", "data"),
 )
 """What dask hashed, by functions of its file that call each other: the first that most is in."""
@@ -427,8 +433,9 @@ def _seconds_preparing(recording: Recording, is_sampled: bool) -> float:
 _CAUSES = (
     (
         ("dask/hashing.py", "dask/tokenize.py"),
-        "wrap large data once, data = dask.delayed(data), or pass from_array(..., name=False): "
-        "dask names tasks by hashing the data that are passed to them, and pickles objects for it",
+        "wrap large data once, data = dask.delayed(data), or pass a name (from_array(..., "
+        "name=False), map_blocks(..., name='a unique name')): dask names tasks by hashing the data "
+        "that are passed to them or that their functions refer to, and pickles objects for it",
     ),
     (
         ("dask/delayed.py",),

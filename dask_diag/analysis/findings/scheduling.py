@@ -31,7 +31,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_tasks,
 )
 from dask_diag.analysis.intervals import Intervals, StepFunction
-from dask_diag.analysis.lines import graphs_made_before
+from dask_diag.analysis.lines import graphs_made_before, graphs_made_between
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.analysis.phases import first_starts
 from dask_diag.columns import BoolArray, FloatArray, IntArray
@@ -260,11 +260,17 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
     if divides is not None:
         # Their number follows from how the step divides its input, not from the input's chunks.
         saved, advice = analysis.seconds_saved(merge_tasks=divides.parts), divides.advice
+    has_started_tasks = bool((~np.isnan(analysis.tasks.seceded)).any())
+    if advice.startswith(NO_FIX) and not has_started_tasks:
+        # What is small and few in a row is not worth a finding: nothing can be changed.
+        advice = _longer_steps(analysis)
+        if not advice:
+            return None
     gain = Gain(saved * own, ESTIMATE)
     if isnan(saved):
         saved = analysis.seconds_saved(remove={Activity.OVERHEAD}) * own
         gain = Gain(analysis.wall_of_workers(overhead) if isnan(saved) else saved)
-    if (~np.isnan(analysis.tasks.seceded)).any():
+    if has_started_tasks:
         directly = "call these functions directly in the tasks that start them as tasks"
         advice = directly if advice.startswith(NO_FIX) else f"{directly}; or {advice}"
     where = where_of_tasks(analysis, np.ones(len(analysis.task_seconds)))
@@ -284,6 +290,24 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
         ),
         advice,
         where,
+    )
+
+
+IN_A_ROW = 10
+"""Least number of tasks of a function that run one after the other, if they are to be joined."""
+
+
+def _longer_steps(analysis: Analysis) -> str:
+    """Advice where larger chunks do not help: to join tasks that run in a row; empty if few do."""
+    parallel, _ = analysis.chunks
+    tasks = analysis.tasks
+    pairs = tasks.computation.codes * len(tasks.function.values) + tasks.function.codes
+    row = int(np.unique(pairs, return_counts=True)[1].max()) / max(parallel, 1)
+    if row < IN_A_ROW:
+        return ""
+    return (
+        f"do several successive steps in each task: at most {counted(parallel, 'task')} of a "
+        f"function can run at once, and {count(int(row))} run one after the other"
     )
 
 
@@ -369,7 +393,8 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
         )
     # Graphs that are made before the first computation, task by task, are not simulated.
     recording = analysis.recording
-    saved += seconds_sampled(recording, graphs_made_before(recording)) * (1 - 1 / factor)
+    made = graphs_made_before(recording) | graphs_made_between(recording)
+    saved += seconds_sampled(recording, made) * (1 - 1 / factor)
     reason = (
         f"tasks of at least {seconds(mean * factor)} keep overhead below {percent(GOAL)}"
         if wanted <= most
