@@ -491,6 +491,19 @@ def test_the_programs_own_code_and_results_that_come_late():
         assert "large-results" not in by_code(other)
 
 
+@pytest.mark.parametrize(("tasks", "is_found"), [(2, True), (1, False)])
+def test_small_results_that_are_brought_one_by_one(tasks, is_found):
+    """Of 20 steps, or of 10; the last result is on its way for half of the time."""
+    made = one_by_one(tasks=tasks, count=10, stop=20.0)
+    made = with_columns(made, "tasks", nbytes=[1e3] * 10 * tasks)
+    one = [MAIN, ("Future.result", CLIENT, 300, 290), WAITS]
+    found = by_code(with_stacks(made, [((10.0, 20.0), "between computations", one, 10.0, 0.0)]))
+    finding = assert_found(found, "large-results", "high" if is_found else None, 10.0)
+    if finding:
+        assert "came from the workers, 20 results one after the other, at main" in finding.evidence
+        assert "client.gather(futures), in place of future.result()" in finding.advice
+
+
 @pytest.mark.parametrize(("given", "is_found"), [(100e6, True), (10e6, False)])
 def test_data_given_to_tasks(given, is_found):
     """Ten tasks of 0.1 s, one each second; the program takes 6 s to submit them."""

@@ -42,6 +42,7 @@ ARRAY = ("register_numpy.<locals>.normalize_array", f"{SITE}dask/tokenize.py", 4
 PICKLE = ("_normalize_pickle", f"{SITE}dask/tokenize.py", 245, 230)
 UNPACK = ("unpack", f"{SITE}dask/delayed.py", 211, 200)
 SORT = ("nargsort", f"{SITE}pandas/core/sorting.py", 473, 430)
+EMULATE = ("emulate", f"{SITE}dask/dataframe/dask_expr/_expr.py", 4158, 4150)
 OWN = (lines_module.OWN_CALLS, "", 0, 0)
 IMPORT = (MAIN, BOOTSTRAP, PLOTS, BUILT_IN)
 COMPUTED = ((MAIN,), 0.1, "tasks")
@@ -71,16 +72,16 @@ def imported(imports, **options):
     return started(1.0, 1.0, (IMPORT, imports), ((READ,), 0.8 - imports), COMPUTED, **options)
 
 
-def joined(line, *times):
-    """A second before the computation, in which the workers of a cluster joined."""
+def joined(line, *times, before=4.0):
+    """Time before the computation, in which the workers of a cluster joined."""
     workers = {
         "worker": [f"worker-{n}" for n in range(len(times))],
         "address": [f"tcp://{n}" for n in range(len(times))],
         "computation": ["cluster"] * len(times),
         "joined": times,
     }
-    rows = [((MAIN, line), 0.9)] if line else []
-    return with_tables(started(1.0, 1.0, *rows), workers=workers)
+    rows = [((MAIN, line), before - 0.1)] if line else []
+    return with_tables(started(before, 1.0, *rows), workers=workers)
 
 
 def nothing_computed(recording):
@@ -173,13 +174,15 @@ OF_PROGRAM = ("not: Client(address)", "in tasks")
         (
             joined,
             {
-                (None, -0.6, -0.3): ({"workers": 2}, *OF_CLUSTER, "SamplingProfiler"),
-                (CONNECT, -0.5): ({"workers": 1}, *OF_CLUSTER, "not: SamplingProfiler"),
-                (None, -0.6): ({"workers": 1}, *OF_PROGRAM),
-                (CONNECT, -1.1): ({"workers": None}, *OF_PROGRAM),
-                (READ, -0.3): ({"workers": 1}, *OF_PROGRAM),
+                (None, -2.4, -1.2): ({"workers": 2}, *OF_CLUSTER, "SamplingProfiler"),
+                (CONNECT, -2.0): ({"workers": 1}, *OF_CLUSTER, "not: SamplingProfiler"),
+                (None, -2.4): ({"workers": 1}, *OF_PROGRAM),
+                (CONNECT, -4.1): ({"workers": None}, *OF_PROGRAM),
+                (READ, -1.2): ({"workers": 1}, *OF_PROGRAM),
             },
         ),
+        # A local one takes so long in any program.
+        (lambda: joined(CONNECT, -0.5, before=2.5), {(): None}),
     ],
 )
 def test_slow_start(made, cases):
@@ -368,6 +371,7 @@ ORDERED = "order (dask/order.py:7) 100%"
                         (HASH, "hashing the data"),
                         (UNPACK, "traverse=False"),
                         (SORT, "sort=False"),
+                        (EMULATE, "(meta=, or dtype= for arrays)"),
                         (ORDER, "fewer and larger chunks"),
                     )
                 },

@@ -217,6 +217,16 @@ def graphs_made_between(recording: Recording) -> BoolArray:
     return is_between & _made(recording, _in_packages(recording, ("dask",)))
 
 
+def graphs_made_by_task(recording: Recording) -> BoolArray:
+    """Select samples of dask making graphs outside of computations, which fewer tasks would save.
+
+    To hash data, or to search lists for delayed objects, takes its time by what is passed.
+    """
+    made = graphs_made_before(recording) | graphs_made_between(recording)
+    by_data = samples_below(recording, "dask/tokenize.py")
+    return made & ~by_data & ~samples_below(recording, "dask/delayed.py", "unpack_collections")
+
+
 def _made(recording: Recording, makes: BoolArray) -> BoolArray:
     """Select samples below nodes that make graphs, without imports."""
     _, importing = _lines_of_program(recording)

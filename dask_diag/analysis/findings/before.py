@@ -57,6 +57,8 @@ LONG_READING = 0.3
 """The same of lines that do not import: they take longer with more data, imports do not."""
 MOSTLY_IMPORTS = 0.5
 """Share of the sampled seconds from which on a slow start is said to be one of imports."""
+LONG_CLUSTER = 3.0
+"""The same if a cluster starts: a local one takes one to two seconds in any program."""
 MOSTLY_CLUSTER = 0.5
 """Share of the time from which on a slow start is said to be that of a cluster that starts."""
 _DISTRIBUTED = "/distributed/"
@@ -89,6 +91,8 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
     joined = joined[(joined > 0) & (joined <= before.stop.max() - recording.start)]
     joined_after = float(joined.max(initial=0.0))
     is_waiting = joined_after > 0 and joined_after >= MOSTLY_CLUSTER * took
+    if is_waiting and took < LONG_CLUSTER:
+        return None
     # In tasks, all but imports is divided among the workers. What was not sampled may be imports.
     most = int(recording.computations.workers.max(initial=1))
     share = 1.0
@@ -355,7 +359,7 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
             tasks=len(recording.tasks),
             lines=line_clause([line for line in lines if not line.importing] * (not reason.text)),
         ),
-        several + _advice_on_graphs(lines),
+        several + _advice_on_graphs(recording, making, lines),
         replace(
             where_of_intervals(
                 np.concatenate([called, samples.start[before], samples.start[between]]),
@@ -452,9 +456,25 @@ _CAUSES = (
 """Starts of paths, and the advice if most of the time was spent in these files."""
 
 
-def _advice_on_graphs(lines: list[ProgramLine]) -> str:
+_SAMPLE_RESULTS = (
+    ("dask/array/utils.py", "compute_meta"),
+    ("dask/array/core.py", "apply_infer_dtype"),
+    ("dask/dataframe/utils.py", "_emulate"),
+    ("dask/dataframe/core.py", "_emulate"),
+    ("dask/dataframe/dask_expr/_expr.py", "emulate"),
+)
+"""Functions that call those of the user on a few made-up rows, to learn what they return."""
+
+
+def _advice_on_graphs(recording: Recording, making: BoolArray, lines: list[ProgramLine]) -> str:
     """Advice on graphs that take long to be made, by the files of dask that took the time."""
     total = sum(line.seconds for line in lines)
+    is_call = np.logical_or.reduce([samples_below(recording, *one) for one in _SAMPLE_RESULTS])
+    if seconds_sampled(recording, making & is_call) > ONE_CAUSE * total:
+        return (
+            "say what the function returns (meta=, or dtype= for arrays): dask calls it with a few "
+            "made-up rows to find that out"
+        )
     for starts, advice in _CAUSES:
         took = sum(line.seconds for line in lines if short_path(line.file).startswith(starts))
         if took > ONE_CAUSE * total:

@@ -16,7 +16,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_intervals,
 )
 from dask_diag.analysis.intervals import Intervals
-from dask_diag.analysis.lines import own_lines
+from dask_diag.analysis.lines import CLIENT, own_lines, samples_below
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.codes import Activity, Outcome
 
@@ -117,6 +117,10 @@ def serial_computations(analysis: Analysis) -> Diagnosis | None:
 
 MUCH_BROUGHT = 10e6
 """Least bytes of results that were brought to the program."""
+FEWEST_RESULTS = 20
+"""Least results that were brought one after the other, whatever their size."""
+ONE_BY_ONE = 0.5
+"""Least share of the waits that were for the result of a single future."""
 
 
 @rule("large-results")
@@ -127,7 +131,9 @@ def large_results(analysis: Analysis) -> Diagnosis | None:
     wall = recording.stop - recording.start
     rows = _results_at_the_end(analysis)
     size = float(np.nansum(analysis.tasks.nbytes[rows]))
-    if lost < WORTH_REPORTING * wall or size < MUCH_BROUGHT:
+    of_one = bringing[samples_below(recording, CLIENT, "result")].sum() >= ONE_BY_ONE * lost
+    one_by_one = bool(of_one) and len(rows) >= FEWEST_RESULTS
+    if lost < WORTH_REPORTING * wall or (size < MUCH_BROUGHT and not one_by_one):
         return None
     weights = np.zeros(len(analysis.tasks))
     weights[rows] = np.nan_to_num(analysis.tasks.nbytes[rows])
@@ -136,14 +142,19 @@ def large_results(analysis: Analysis) -> Diagnosis | None:
         Gain(lost),
         evidence(
             "The program waited {lost:seconds} of {wall:seconds} for results that were computed "
-            "already: up to {size:bytes}, of {functions}, came from the workers{line}",
+            "already: up to {size:bytes}, of {functions}, came from the workers"
+            + ", {results:result} one after the other" * one_by_one
+            + "{line}",
+            results=len(rows),
             lost=lost,
             wall=wall,
             size=size,
             functions=top_functions(recording, weights),
             line=_at(analysis, bringing),
         ),
-        "reduce results in tasks, before they are brought: x.mean().compute(), not "
+        "bring all in one call, client.gather(futures), in place of future.result(); or "
+        * one_by_one
+        + "reduce results in tasks, before they are brought: x.mean().compute(), not "
         "x.compute().mean(); or write large results in tasks (to_zarr, to_parquet)",
         where_of_intervals(*analysis.client_times.between),
     )

@@ -31,6 +31,8 @@ NOTICED = 0.01
 """Least share of the time in computations that a finding has lost: less is noise."""
 NOTICED_SECONDS = 0.005
 """Least seconds of it."""
+OF_LARGEST = 0.03
+"""Least share of the largest saving of all findings: less is not worth the reader's time."""
 WITHOUT_TIME = frozenset({"failed-tasks", "worker-lost"})
 """Codes that matter whatever time was lost: a result is missing, or was computed twice."""
 
@@ -69,7 +71,9 @@ def _find(analysis: Analysis) -> list[Finding]:
             finding = rule(analysis)
             if finding is not None:
                 found[rule.code] = finding
-    least = max(NOTICED * analysis.computing, NOTICED_SECONDS)
+    savings = [one.potential_saving for one in found.values() if not isnan(one.potential_saving)]
+    largest = min(max(savings, default=0.0), analysis.recording.stop - analysis.recording.start)
+    least = max(NOTICED * analysis.computing, NOTICED_SECONDS, OF_LARGEST * largest)
     noticed = (
         finding
         for finding in found.values()

@@ -31,7 +31,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_tasks,
 )
 from dask_diag.analysis.intervals import Intervals, StepFunction
-from dask_diag.analysis.lines import graphs_made_before, graphs_made_between
+from dask_diag.analysis.lines import graphs_made_by_task
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.analysis.phases import first_starts
 from dask_diag.columns import BoolArray, FloatArray, IntArray
@@ -391,10 +391,9 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
         return nan, (
             f"no fix found: chunks {count(factor)} times as large are not predicted to help"
         )
-    # Graphs that are made before the first computation, task by task, are not simulated.
+    # Graphs that are made outside of computations, task by task, are not simulated.
     recording = analysis.recording
-    made = graphs_made_before(recording) | graphs_made_between(recording)
-    saved += seconds_sampled(recording, made) * (1 - 1 / factor)
+    saved += seconds_sampled(recording, graphs_made_by_task(recording)) * (1 - 1 / factor)
     reason = (
         f"tasks of at least {seconds(mean * factor)} keep overhead below {percent(GOAL)}"
         if wanted <= most
