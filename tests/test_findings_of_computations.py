@@ -5,7 +5,7 @@ import pytest
 
 from dask_diag.model.table import stack
 
-from .recordings import Task, check, run, with_tables
+from .recordings import Task, check, in_rounds, run, with_columns, with_tables
 
 pytestmark = pytest.mark.once
 
@@ -135,3 +135,35 @@ def test_computations_that_take_longer_than_their_tasks_are_small():
         ],
     )
     check("tasks-too-small", small, [({}, None)])
+
+
+def computed_inside(number, share, cpu, others=0.0):
+    """Ten tasks of a second on two of two CPUs, of which this share is computations inside."""
+    recording = in_rounds(10, 2, cpu)
+    tasks = list(range(10))
+    metrics = {
+        "task": tasks * 2,
+        "activity": ["computations in tasks"] * 20,
+        "unit": ["seconds"] * 10 + ["computations"] * 10,
+        "value": [share] * 10 + [number / 10] * 10,
+        "cpu": [float("nan")] * 20,
+    }
+    recording = with_columns(recording, "computations", cpu_other_processes=[5.0 * others])
+    return with_tables(recording, metrics=metrics)
+
+
+def test_computations_inside_of_tasks():
+    cases = {
+        (20, 0.8, 0.4): (
+            *("high", "upper_bound", 4.0),
+            "10 tasks of work ran 20 computations inside, for 8.00 s (80% of the time of all",
+            {"number": 20, "spent": 8.0, "cpu": 4.0, "cpus": 2},
+            "compute all in one call",
+        ),
+        (9, 0.8, 0.4): None,
+        (20, 0.4, 0.4): None,
+        # The CPUs do useful work, or others had them.
+        (20, 0.8, 0.8): None,
+        (20, 0.8, 0.4, 1.0): None,
+    }
+    check("nested-computations", computed_inside, cases)

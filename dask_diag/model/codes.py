@@ -234,6 +234,7 @@ ACTIVITIES = {**TASK_ACTIVITIES, **WORKER_ACTIVITIES}
 FINDINGS = {
     "repeated-work": "Computations repeated work of earlier ones.",
     "small-computations": "Computations took long compared with their few tasks.",
+    "nested-computations": "Tasks computed with Dask inside.",
     "gil-bound": "Tasks waited for the GIL.",
     "thread-oversubscription": "Native threads and tasks competed for the CPUs.",
     "tasks-too-small": "Tasks were short compared with their overhead.",
@@ -274,6 +275,7 @@ FINDINGS = {
 CAUSES = {
     "repeated-work": "work that was done before",
     "small-computations": "the cost of a computation for few tasks",
+    "nested-computations": "computations inside of tasks",
     "gil-bound": "tasks waiting for the GIL",
     "thread-oversubscription": "native threads competing for the CPUs",
     "tasks-too-small": "scheduling overhead of small tasks",

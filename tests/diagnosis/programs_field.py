@@ -50,6 +50,26 @@ def statistics_of_a_bag(_: None, remedied: bool) -> tuple[int, ...]:
     return tuple(map(int, results))
 
 
+def spread(number: int, chunk: int, size: int = 300) -> Any:
+    array = da.from_array(np.random.default_rng(number).random((size, size)), chunks=chunk)
+    return ((array - array.mean()) ** 2).sum()
+
+
+def spreads_inside(_: None, remedied: bool) -> float:
+    """Tasks that compute a small array each, with dask."""
+    if remedied:
+        results = dask.compute(*(spread(n, 300) for n in range(30)))
+    else:
+        results = dask.compute(*(delayed(lambda n: spread(n, 30).compute())(n) for n in range(30)))
+    return round(float(sum(results)), 3)
+
+
+def healthy_inside(_: None, remedied: bool) -> float:
+    """Tasks that compute a large array each, with dask, on all CPUs."""
+    results = (delayed(lambda n: spread(n, 1000, 4000).compute())(n) for n in range(12))
+    return round(float(sum(dask.compute(*results))), 3)
+
+
 def healthy_frames(_: None, remedied: bool) -> float:
     """Frames that are shown one by one, and need only themselves."""
     array = frames() * 2
@@ -201,6 +221,14 @@ PROGRAMS = (
         settings={"scheduler": "sync"},
     ),
     Program("healthy: frames of their own", healthy_frames, true=ONE_BY_ONE),
+    Program(
+        "arrays computed inside of tasks",
+        spreads_inside,
+        "nested-computations",
+        # What is computed inside is small.
+        remaining=frozenset({"tasks-too-small", "graph-preparation", "gil-bound"}),
+    ),
+    Program("healthy: large arrays inside of tasks", healthy_inside),
     Program("windows of an image", windows, "small-computations"),
     Program("delayed calls one by one", small_calls, "small-computations", remaining=SMALL),
     Program("healthy: many computations", healthy_windows),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.call_tree import innermost
+from dask_diag.analysis.cpu import cpus_of_others
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
     MOST_NAMED,
@@ -20,6 +21,7 @@ from dask_diag.analysis.findings.rule import (
     largest,
     rule,
     severity_of,
+    sums_of_tasks,
     where_of_intervals,
     where_of_tasks,
 )
@@ -27,7 +29,7 @@ from dask_diag.analysis.groups import counts_by, rows_by, sums_by, totals_by
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, FloatArray, IntArray
-from dask_diag.model.codes import Outcome, Root
+from dask_diag.model.codes import COMPUTATIONS, IN_TASKS, Outcome, Root
 from dask_diag.model.recording import Recording
 
 REPEATED = 0.05
@@ -279,4 +281,49 @@ def small_computations(analysis: Analysis) -> Diagnosis | None:
         "compute many results in one call, dask.compute(*results); or read small parts from the "
         "source itself, without dask",
         where_of_intervals(called, small.stop),
+    )
+
+
+MOSTLY_INSIDE = 0.5
+"""Least share of the tasks' time in computations inside of tasks."""
+FEWEST_INSIDE = 10
+"""Least computations inside of tasks."""
+IDLE_CPUS = 0.3
+"""Least share of the CPUs that neither the program nor others used meanwhile."""
+
+
+@rule("nested-computations", needs=("metrics",))
+def nested_computations(analysis: Analysis) -> Diagnosis | None:
+    """Tasks computed with dask inside, and CPUs were idle meanwhile."""
+    recording, metrics = analysis.recording, analysis.recording.metrics
+    rows = metrics.filter(metrics.activity.eq(IN_TASKS))
+    is_count = rows.unit.eq(COMPUTATIONS)
+    spent, number = (float(rows.value[chosen].sum()) for chosen in (~is_count, is_count))
+    if number < FEWEST_INSIDE or spent < MOSTLY_INSIDE * analysis.in_tasks:
+        return None
+    cpu = analysis.cpu_in_tasks + analysis.known_cpu_outside_tasks + analysis.cpu_of_children
+    free = analysis.cpus * analysis.busy_wall
+    used = cpu + cpus_of_others(recording) * analysis.busy_wall
+    if not free or used > (1 - IDLE_CPUS) * free:
+        return None
+    where = where_of_tasks(analysis, sums_of_tasks(recording, rows.task, rows.value * ~is_count))
+    lost = min(analysis.wall_of_tasks(spent), analysis.computing)
+    return Diagnosis(
+        severity_of(lost / analysis.computing),
+        Gain(lost),
+        evidence(
+            "{tasks:task} of {functions} ran {number:computation} inside, for {spent:seconds} "
+            "({share:share} of the time of all tasks). The program used {cpu:seconds} of CPU "
+            "meanwhile, on {cpus:CPU}",
+            tasks=len(np.unique(rows.task)),
+            functions=where.functions,
+            number=number,
+            spent=spent,
+            share=min(spent / analysis.in_tasks, 1.0),
+            cpu=cpu,
+            cpus=analysis.cpus,
+        ),
+        "return collections from these functions, and compute all in one call; or call the same "
+        "code without dask in them (NumPy, pandas), or with scheduler='sync'",
+        where,
     )

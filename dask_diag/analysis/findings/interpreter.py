@@ -197,7 +197,7 @@ class _GilWaits(NamedTuple):
         return self.own / for_tasks if for_tasks > 0 else 0.0
 
 
-@rule("gil-bound")
+@rule("gil-bound", unless=("nested-computations",))
 def gil_bound(analysis: Analysis) -> Diagnosis | None:
     """Threads waited for the GIL."""
     if not analysis.schedulers & {"threads", "distributed"} or not analysis.in_tasks:

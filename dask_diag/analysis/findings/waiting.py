@@ -535,7 +535,7 @@ FULL = 0.7
 """Least share of the time with a running task in which the thread that tasks wait for is busy."""
 
 
-@rule("busy-thread", needs=("samples",))
+@rule("busy-thread", needs=("samples",), unless=("nested-computations",))
 def busy_thread(analysis: Analysis) -> Diagnosis | None:
     """Tasks waited for one thread that computed all the time, such as an event loop."""
     thread = analysis.busiest_thread
@@ -570,7 +570,10 @@ def busy_thread(analysis: Analysis) -> Diagnosis | None:
 
 
 # A lock that is polled shows as a sleep.
-@rule("too-few-threads", unless=("lock-bound", "busy-thread", "busy-machine"))
+@rule(
+    "too-few-threads",
+    unless=("nested-computations", "lock-bound", "busy-thread", "busy-machine"),
+)
 def too_few_threads(analysis: Analysis) -> Diagnosis | None:
     """Tasks slept or waited, but not for locks, while CPUs were idle and other tasks could run."""
     is_mixed = analysis.on_cluster and len(analysis.schedulers) > 1
