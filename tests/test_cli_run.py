@@ -494,3 +494,22 @@ def test_a_terminal_shows_how_far_a_long_computation_is():
     assert re.search(r"\] \d\d% \| \d+/2\d \| 1\.\d+ s, about [\d.]+ m?s left \| \d+% CPU", text)
     status, text = in_terminal([*command[:4], "-q", "-f", *command[4:]], 100)
     assert (status, text) == (0, "")
+
+
+@pytest.mark.skipif(os.cpu_count() == 1, reason="libraries have one thread anyway")
+@pytest.mark.parametrize(
+    "lines",
+    [
+        'os.environ["OPENBLAS_NUM_THREADS"] = "1"\nimport numpy',
+        'os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")\nimport numpy',
+        # Too late, as under python.
+        'import numpy\nos.environ["OPENBLAS_NUM_THREADS"] = "1"',
+    ],
+)
+def test_libraries_have_the_threads_that_the_program_gives_them(lines):
+    body = f"import os\n{lines}\nfrom threadpoolctl import threadpool_info\n"
+    name = script(
+        f"{body}print(sorted(one['num_threads'] for one in threadpool_info()))", with_compute=False
+    )
+    done = diag("run", "--no-progress", name)
+    assert done.stdout == python(name).stdout != ""

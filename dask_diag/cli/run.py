@@ -164,6 +164,8 @@ def run(
     if live and repeat is not None:
         raise click.UsageError("use either --live or --repeat, not both")
     runner = ProgramRunner(kind, program, arguments)
+    # Before anything imports NumPy.
+    runner.limit_libraries()
     path = output if output is not None else f"{runner.name}.diag"
     files = [(path, page)] if repeat is None else _numbered_files(path, page, repeat)
     for recording, report in files:

@@ -6,13 +6,15 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
+import contextlib
 import importlib.util
 import os
 import stat
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType, TracebackType
@@ -86,6 +88,23 @@ class ProgramRunner:
             return os.path.splitext(os.path.basename(os.path.abspath(self._what)))[0]
         return self._what if self._kind == "module" else "code"
 
+    def limit_libraries(self) -> None:
+        """Set the numbers of threads that the program sets before it imports libraries.
+
+        NumPy's libraries read these variables when they are loaded. Profilers load them before the
+        program runs, which would make it slower than it is.
+        """
+        if self._kind == "module":
+            return
+        with contextlib.suppress(OSError, SyntaxError, ValueError):
+            source: str | bytes = self._what
+            if self._kind == "script":
+                with open(self._path, "rb") as file:
+                    source = file.read()
+            for name, value, replaces in _thread_numbers(ast.parse(source).body):
+                if replaces or name not in os.environ:
+                    os.environ[name] = value
+
     def prepare(self) -> None:
         """Set ``sys.argv`` and ``sys.path``, and find the module.
 
@@ -127,6 +146,49 @@ class ProgramRunner:
             main.__file__ = sys.argv[0] = spec.origin
         # `_spec_of` refuses modules without code.
         return cast("CodeType", cast("InspectLoader", spec.loader).get_code(spec.name))
+
+
+def _thread_numbers(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str, bool]]:
+    """Variables of numbers of threads, their values, and whether each replaces what is set.
+
+    Only statements at the start count, such as ``os.environ["OMP_NUM_THREADS"] = "1"``, up to the
+    first import from outside of the standard library.
+    """
+    for statement in body:
+        match statement:
+            case ast.Import(names=names):
+                imported = [name.name for name in names]
+            case ast.ImportFrom(module=module):
+                imported = [module or ""]
+            case _:
+                imported = []
+        if any(name.partition(".")[0] not in sys.stdlib_module_names for name in imported):
+            return
+        match statement:
+            case ast.Assign(
+                targets=[
+                    ast.Subscript(
+                        value=ast.Attribute(attr="environ") | ast.Name(id="environ"),
+                        slice=ast.Constant(value=str(name)),
+                    )
+                ],
+                value=ast.Constant(value=str(value)),
+            ):
+                replaces = True
+            case ast.Expr(
+                value=ast.Call(
+                    func=ast.Attribute(
+                        value=ast.Attribute(attr="environ") | ast.Name(id="environ"),
+                        attr="setdefault",
+                    ),
+                    args=[ast.Constant(value=str(name)), ast.Constant(value=str(value))],
+                )
+            ):
+                replaces = False
+            case _:
+                continue
+        if name.endswith("_NUM_THREADS"):
+            yield name, value, replaces
 
 
 def _check_readable(path: str) -> None:
