@@ -379,6 +379,15 @@ FEW = (
 )
 
 
+def after_one_input(count):
+    """An input that takes two seconds, and tasks of a second that need it."""
+    others = [
+        Task(2 + n // 2, 3 + n // 2, 1.0, worker=n % 2, function="load", depends_on=(0,))
+        for n in range(count)
+    ]
+    return run([Task(0, 2, 0.1, function="input"), *others])
+
+
 @pytest.mark.parametrize(
     "made, cases",
     [
@@ -428,6 +437,8 @@ FEW = (
         # A long task among many of its function is a straggler; dependent ones are a chain.
         (straggling, {20.0: None}),
         (lambda count: run(chain(count), workers=4), {3: None}),
+        # All need one input: the others are enough for all workers. Of one other they are not.
+        (after_one_input, {6: None, 1: True}),
     ],
 )
 def test_chunks_too_large(made, cases):

@@ -192,7 +192,8 @@ def pool_startup(analysis: Analysis) -> Diagnosis | None:
     waited = min(analysis.wall_of_workers(waiting), Intervals.join(starting).union().seconds)
     gain = simulated(analysis, waited, remove={Activity.STARTUP})
     least = max(WORTH_REPORTING * analysis.computing, gain_of_single_tasks(analysis))
-    if gain.seconds < least:
+    advice = _advice_on_pool(analysis)
+    if gain.seconds < least or not advice:
         return None
     computations, workers = analysis.computations, analysis.recording.workers
     called = lookup(computations.computation, call_times(computations))
@@ -209,7 +210,7 @@ def pool_startup(analysis: Analysis) -> Diagnosis | None:
             computing=analysis.computing,
             tasks=analysis.in_tasks,
         ),
-        _advice_on_pool(analysis),
+        advice,
         where_of_intervals(called_before[has_started], workers.joined[has_started]),
     )
 
@@ -238,6 +239,7 @@ def _no_workers(analysis: Analysis) -> Diagnosis | None:
 
 
 def _advice_on_pool(analysis: Analysis) -> str:
+    """What saves the start of processes; empty where nothing is known to."""
     # In threads, tasks that hold the GIL compute one after the other: that must be quicker, too.
     cpu = analysis.tasks.thread_cpu
     in_turns = float(np.where(np.isnan(cpu), analysis.task_seconds, cpu).sum())
@@ -249,10 +251,7 @@ def _advice_on_pool(analysis: Analysis) -> str:
             "use one pool for all computations: "
             "dask.config.set(pool=concurrent.futures.ProcessPoolExecutor())"
         )
-    return (
-        "no fix found for a single computation: in threads, its tasks would take longer if they "
-        "hold the GIL. More work in one computation amortizes process start-up"
-    )
+    return ""
 
 
 @rule("first-call", needs=("samples",))

@@ -313,20 +313,30 @@ def _is_of_one_chunk(recording: Recording, chosen: BoolArray) -> bool:
 
 
 def _number_at_once(recording: Recording, rows: IntArray, workers: int) -> int:
-    """Number of the tasks that depend on no other task of `rows`, and so might run at once.
+    """Number of the tasks of `rows` that might run at once: most of those in a level of the graph.
 
     Of many more tasks than workers only direct dependencies are looked at.
     """
     dependencies = recording.dependencies
     is_chosen = np.zeros(len(recording.tasks), bool)
     is_chosen[rows] = True
+    waits = dependencies.task[is_chosen[dependencies.depends_on]]
     is_first = is_chosen.copy()
-    is_first[dependencies.task[is_chosen[dependencies.depends_on]]] = False
+    is_first[waits] = False
     first = np.flatnonzero(is_first)
-    if not workers <= len(first) <= FEW * workers:
-        return len(first)
-    ordered = _Dependencies.of(recording)
-    return sum(not _follows(ordered, row, is_chosen) for row in first.tolist())
+    number = len(first)
+    if workers <= number <= FEW * workers:
+        ordered = _Dependencies.of(recording)
+        number = sum(not _follows(ordered, row, is_chosen) for row in first.tolist())
+    if 0 < number < workers:
+        # Those that wait for these only, as for an input that all need.
+        of_later = dependencies.filter(
+            is_chosen[dependencies.depends_on] & ~is_first[dependencies.depends_on]
+        )
+        is_second = is_chosen & ~is_first
+        is_second[of_later.task] = False
+        number = max(number, int(is_second.sum()))
+    return number
 
 
 def _has_the_work(analysis: Analysis, rows: IntArray, is_final: BoolArray) -> BoolArray:
