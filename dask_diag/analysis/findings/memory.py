@@ -88,6 +88,10 @@ GROWN_OF_RISE = 0.5
 """Least growth while no task runs as a share of the rise while tasks ran."""
 STEADY = 0.1
 """Least share of the rise by which each part's minimum must be above that of the one before."""
+LATER = 0.45
+"""Least share of the rise that comes after the first part: before, workers load and cache most."""
+FEWEST_COLLECTED = 1_000
+"""Objects that collections of garbage found in tasks, so that the growth may be such objects."""
 VERY_LARGE = 1e9
 """Growth in bytes beyond which the severity is high."""
 
@@ -109,10 +113,8 @@ def garbage_collection(analysis: Analysis) -> Diagnosis | None:
     metrics = analysis.recording.metrics
     rows = metrics.filter(metrics.activity.eq(Activity.GC) & metrics.unit.eq("seconds"))
     spent = collecting = float(rows.value.sum())
-    found, full = (
-        float(metrics.value[metrics.activity.eq(Activity.GC) & metrics.unit.eq(unit)].sum())
-        for unit in (COLLECTED, FULL_COLLECTION)
-    )
+    found = _collected(analysis.recording, COLLECTED)
+    full = _collected(analysis.recording, FULL_COLLECTION)
     # What is found has to be freed: the rest is spent on looking through what stays.
     cpu = float(np.nansum(rows.cpu))
     collecting *= max(0.0, 1 - found * A_FREED_OBJECT / cpu) if cpu else 0.0
@@ -144,6 +146,12 @@ def garbage_collection(analysis: Analysis) -> Diagnosis | None:
         "arrays in place of many small objects",
         where,
     )
+
+
+def _collected(recording: Recording, unit: str) -> float:
+    """The number of objects that Python's collector found in tasks, or of full collections."""
+    metrics = recording.metrics
+    return float(metrics.value[metrics.activity.eq(Activity.GC) & metrics.unit.eq(unit)].sum())
 
 
 # Garbage that is not collected yet looks like growth.
@@ -182,11 +190,18 @@ def memory_growth(analysis: Analysis) -> Diagnosis | None:
     if not is_steady or grown < worth_reporting:
         return None
     severity = "high" if grown > VERY_LARGE else "medium"
+    collected = _collected(recording, COLLECTED)
     which = ", including {results:bytes} of cached or just returned results" * (results > 0)
     if isnan(results):
         severity, which = "low", "; results were not measured (record with CacheProfiler)"
     elif grown - earlier < worth_reporting:
         severity, which = "low", ", up to {earlier:bytes} of it in results returned earlier"
+    elif collected >= FEWEST_COLLECTED:
+        # Those that lived long are looked for after many tasks only.
+        severity, which = (
+            "low",
+            "; it may be garbage: collections found {collected:object} in tasks",
+        )
     return Diagnosis(
         severity,
         NO_GAIN,
@@ -200,6 +215,7 @@ def memory_growth(analysis: Analysis) -> Diagnosis | None:
             lasted=times[-1] - times[0],
             results=results,
             earlier=earlier,
+            collected=collected,
         ),
         "look for caches, globals and growing lists in tasks; reduce results before tasks return "
         "them; on Linux, the allocator may retain freed memory (MALLOC_TRIM_THRESHOLD_)",
@@ -233,7 +249,7 @@ def _rise(recording: Recording, times: FloatArray, sizes: FloatArray) -> tuple[f
     # One large task would raise a mean, and not a minimum or a median.
     floors = np.array([part.min() for part in parts])
     rise = float(floors[-1] - floors[0])
-    is_steady = (np.diff(floors) > STEADY * rise).all()
+    is_steady = (np.diff(floors) > STEADY * rise).all() and floors[-1] - floors[1] >= LATER * rise
     # Of few readings minima may rise by chance, as tasks come and go.
     usual = np.array([np.median(part) for part in parts])
     return rise, bool(is_steady and (np.diff(usual) > 0).all())
