@@ -22,7 +22,6 @@ from dask_diag.profilers.engine import (
     rehearsal,
     seconds_per_task,
 )
-from dask_diag.system.code import tracers
 from dask_diag.system.periodic import take_cpu_of_own_threads
 
 if TYPE_CHECKING:
@@ -255,6 +254,10 @@ class Diagnostic(Observer):
             self.leave_clusters()
         release(self._callback)
 
+    def note(self, text: str) -> None:
+        """Show a sentence to the user."""
+        self.session.fault(text)
+
     def fault(self, doing: str, error: BaseException) -> None:
         """Note an error of the diagnostic itself; the user's computation goes on."""
         text = f"{type(self).__name__} failed {doing}: {type(error).__name__}: {error}"
@@ -290,8 +293,6 @@ class Diagnostic(Observer):
     def computation_starts(self, computation: Computation) -> None:
         """Begin a computation."""
         computation.hooks.update(self._hooks)
-        for name in tracers():
-            self.session.fault(f"{name} was on: durations include its cost")
         with self._lock:
             # In one step: readers, and `clear`, find what a subclass has of it, too.
             self.session.computations.append(computation)
