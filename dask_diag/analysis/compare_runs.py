@@ -9,7 +9,7 @@ is in the spread. Tasks are never taken for a sample here.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from math import isnan, nan, sqrt
+from math import nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -93,14 +93,8 @@ class RunComparison(NamedTuple):
         float
             Share of the time before: 0.1 is 10%. NaN if neither side has two runs.
         """
-        return min(self._spreads(), default=nan)
-
-    def _spreads(self) -> list[float]:
-        return [
-            row["spread"] / row["before"]
-            for row in self.changes.to_dicts()
-            if row["kind"] == "run" and row["before"] and not isnan(row["spread"])
-        ]
+        rows = [row for row in self.changes.to_dicts() if row["kind"] == "run" and row["before"]]
+        return min([row["spread"] / row["before"] for row in rows], default=nan)
 
     def runs_to_show(self, share: float) -> int:
         """Number of runs on each side that show a slowdown, if they differ as these do.
@@ -117,18 +111,14 @@ class RunComparison(NamedTuple):
             that is not known, or takes more than 100.
         """
         smallest, (before, after) = self.smallest(), self.runs
-        freedom, risk = max(before + after - 2, 1), _RISK_OF_RUNS / 2
         # As if the runs of both sides differed alike.
-        deviation = smallest / t_quantile(risk, freedom) / sqrt(1 / before + 1 / after)
-        return next(
-            (
-                runs
-                for runs in range(2, _MOST_RUNS + 1)
-                if (t_quantile(risk, 2 * runs - 2) + _EIGHT_OF_TEN) * deviation * sqrt(2 / runs)
-                <= share
-            ),
-            0,
-        )
+        quantile = t_quantile(_RISK_OF_RUNS / 2, max(before + after - 2, 1))
+        deviation = smallest / quantile / sqrt(1 / before + 1 / after)
+        for runs in range(2, _MOST_RUNS + 1):
+            errors = t_quantile(_RISK_OF_RUNS / 2, 2 * runs - 2) + _EIGHT_OF_TEN
+            if errors * deviation * sqrt(2 / runs) <= share:
+                return runs
+        return 0
 
     def regressions(self, above: float) -> list[str]:
         """Names of quantities that are slower by at least a share.

@@ -84,6 +84,8 @@ class Diagnostic(Observer):
     Attributes
     ----------
     clusters : ClusterRecorder
+    waits_for_clusters : bool
+        Whether it is active only once clusters are joined; if not, others wait for that.
     start_time, end_time : float or None
         Start and last end of profiling, in seconds of ``time.perf_counter()``.
     """
@@ -94,6 +96,7 @@ class Diagnostic(Observer):
         self.session = Session()
         self.clusters = ClusterRecorder(self.fault, self._received)
         self.followers: list[Diagnostic] = []
+        self.waits_for_clusters = True
         self._leader: Diagnostic | None = None
         self._results: list[Any] = []
         self._numbers_in_results: set[int] = set()
@@ -339,6 +342,8 @@ class Diagnostic(Observer):
         for follower in self.followers:
             wants.update(follower._wants())
         self.clusters.start(wants)
+        if self.waits_for_clusters:
+            self.clusters.wait()
 
     def leave_clusters(self) -> None:
         """Pull new rows and leave all clusters."""
