@@ -49,7 +49,7 @@ SECONDS = {
 }
 BYTES = {
     *("BYTES_A_SECOND", "GROWN", "LARGE", "LARGE_ARGUMENT", "MUCH_BROUGHT", "MUCH_GIVEN"),
-    *("SLOW_ON_A_HOST", "VERY_LARGE"),
+    *("MUCH_MOVED", "SLOW_ON_A_HOST", "VERY_LARGE"),
 }
 NUMBERS = {"LEAST_OF_ONE_CPU", "UNEVEN"}
 """Below 1, and not shares."""

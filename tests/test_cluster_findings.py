@@ -459,6 +459,52 @@ def one_by_one(tasks=1, count=8, path=GATHERS, own=0.0, stop=None):
     return with_stacks(made, stacks)
 
 
+def small_on_cluster(number=200, between=3e-3, work=2e-4, apart=0.0, moved=0.0):
+    """Computations of 2 ms at the scheduler: graphs are made and results brought between them."""
+    step = 2e-3 + between
+    starts = [n * (step + apart) for n in range(number)]
+    rows = [("a/0", s, s + 1e-3, s + 1e-3 + work, s + 2e-3) for s in starts]
+    made = on_cluster(rows, stop=starts[-1] + step)
+    names = [f"c{n}" for n in range(number)]
+    columns = {
+        name: made.computations[name].tolist() * number for name in made.computations.columns
+    }
+    columns |= {"computation": names, "stop": [s + 2e-3 for s in starts]}
+    columns |= dict.fromkeys(("called", "start", "prepared"), starts)
+    columns["graph_bytes"] = [moved] * number
+    made = replace(made, computations=filled_table("computations", columns))
+    made = with_columns(made, "tasks", computation=names, client=["x"] * number)
+    ends = [s + 2e-3 for s in starts]
+    stacks = [
+        ((s, s + between), "between computations", path, share * between, 0.0)
+        for s in ends
+        for path, share in ((GATHERS, 2 / 3), (SUBMITS, 1 / 3))
+    ]
+    if apart:
+        later = [("note", "/home/someone/code/main.py", 20, 18)]
+        stacks += [((s, s + apart), "between computations", later, apart, apart) for s in ends]
+    return with_stacks(made, stacks)
+
+
+def test_small_computations_on_a_cluster_are_round_trips():
+    found = by_code(small_on_cluster())
+    # From the first graph to the last result, but for the seconds of tasks.
+    assert_found(found, "small-computations", "high", 0.96)
+    evidence = found["small-computations"].evidence
+    assert evidence.startswith("200 computations of 1 task took 5.00 ms each, of which tasks ran")
+    assert "for 200 µs. Called at main (~/code/main.py:5)" in evidence
+    assert not found.keys() & {"serial-computations", "tasks-too-small", "large-results"}
+    for others, is_found in (
+        ({"number": 90}, False),
+        ({"work": 9e-4, "between": 0.0}, True),
+        # Large data takes the time, or the program does something else.
+        ({"moved": 2e6}, False),
+        ({"apart": 0.1}, False),
+    ):
+        made = small_on_cluster(**others)
+        assert ("small-computations" in by_code(made)) == is_found, others
+
+
 def test_computations_one_after_the_other():
     found = by_code(one_by_one())
     assert_found(found, "serial-computations", "high", 4.0)

@@ -1,6 +1,7 @@
 """Comparing several runs with several: how often unchanged programs fail, and what is found."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -496,6 +497,41 @@ def test_the_command_takes_several_files_on_each_side(files):
     # One recording each is compared task by task.
     status, text, _ = compared_by_command("--before", "a-1.diag", "--after", "c-1.diag")
     assert (status, "a-1.diag → c-1.diag" in text) == (0, True)
+
+
+@pytest.mark.leaves_files
+def test_a_gate_that_could_not_see_the_slowdown_says_so(files):
+    rng = np.random.default_rng(15)
+    for name, slower in (("d", 1.0), ("e", 1.2)):
+        for n, recording in enumerate(several(5, rng, noise=0.3, slower=slower), start=1):
+            save(recording, f"{name}-{n}.diag")
+    quiet, noisy = (
+        ["--before=a*.diag", "--after=b*.diag"],
+        ["--before=d*.diag", "--after=e*.diag"],
+    )
+    assert compared_by_command(*quiet, "--fail-above", "10%")[0] == 0
+    status, text, error = compared_by_command(*noisy, "--fail-above", "10%")
+    advice = "a quieter machine, or --of cpu, may show one of 10%"
+    assert (status, error) == (
+        3,
+        "CANNOT TELL: these runs differ so much that a slowdown by less than 115% looks like chance; "
+        + advice,
+    )
+    assert advice in " ".join(text.split())
+    status, _, error = compared_by_command(*noisy, "--fail-above", "40%")
+    assert (status, error.rpartition("; ")[2]) == (3, "about 46 runs on each side show one of 40%")
+    # A gate above what chance explains, and a comparison that is no gate, judge as before.
+    assert compared_by_command(*noisy, "--fail-above", "120%")[0] == 0
+    assert compared_by_command(*noisy)[0] == 0
+
+
+def test_so_many_runs_show_a_slowdown_as_are_advised():
+    rng, noise, share = np.random.default_rng(16), 0.1, 0.1
+    runs = compare_measures(*([measured(rng, noise) for _ in range(60)] for _ in "ab"))
+    needed = runs.runs_to_show(share)
+    slower = partial(measured, noise=noise, slower=1 + share)
+    found = regressions_of(60, 17, needed, share, partial(measured, noise=noise), slower)
+    assert (needed, 0.7 < sum(map(bool, found)) / 60 < 0.95) == (25, True)
 
 
 @pytest.mark.leaves_files

@@ -131,7 +131,7 @@ def test_computations_that_take_longer_than_their_tasks_are_small():
             ({"apart": 0.02}, None),
             ({"apart": 0.004}, "medium"),
             ({"cpu_ends": 1e-3}, 0.12),
-            ({"scheduler": "distributed"}, None),
+            ({"scheduler": "distributed"}, 0.32),
         ],
     )
     check("tasks-too-small", small, [({}, None)])

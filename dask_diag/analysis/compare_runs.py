@@ -9,6 +9,7 @@ is in the spread. Tasks are never taken for a sample here.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from math import nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from dask_diag.analysis.compare import (
     TIME,
     Variation,
     half_width_of_means,
+    t_quantile,
     verdict_of,
 )
 from dask_diag.analysis.groups import lookup, table_of, totals_by
@@ -40,6 +42,9 @@ _RISK_OF_RUNS = 0.012
 """The probability that chance alone makes wall or computing seem slower; and the same of"""
 _RISK_OF_PARTS = 0.004
 """all functions together, of all phases together, and of all activities together."""
+_EIGHT_OF_TEN = 0.842
+"""Standard errors by which a change must exceed what looks like chance, to be found that often."""
+_MOST_RUNS = 100
 _WORTH_JUDGING = 0.01
 """Least share of the wall that a phase must take longer by to be slower: an empty one varies by
 many times itself."""
@@ -76,6 +81,44 @@ class RunComparison(NamedTuple):
     def __repr__(self) -> str:
         before, after = self.runs
         return f"<RunComparison of {before} and {after} runs: {len(self.changes)} changes>"
+
+    def smallest(self) -> float:
+        """Smallest slowdown that these runs could show.
+
+        A slowdown of the wall time, or of the time in computations, by that much is found in half
+        of such comparisons.
+
+        Returns
+        -------
+        float
+            Share of the time before: 0.1 is 10%. NaN if neither side has two runs.
+        """
+        rows = [row for row in self.changes.to_dicts() if row["kind"] == "run" and row["before"]]
+        return min([row["spread"] / row["before"] for row in rows], default=nan)
+
+    def runs_to_show(self, share: float) -> int:
+        """Number of runs on each side that show a slowdown, if they differ as these do.
+
+        Parameters
+        ----------
+        share : float
+            Share of the time before: 0.1 is 10%.
+
+        Returns
+        -------
+        int
+            Runs with which a slowdown by that share is found in eight of ten comparisons; 0 if
+            that is not known, or takes more than 100.
+        """
+        smallest, (before, after) = self.smallest(), self.runs
+        # As if the runs of both sides differed alike.
+        quantile = t_quantile(_RISK_OF_RUNS / 2, max(before + after - 2, 1))
+        deviation = smallest / quantile / sqrt(1 / before + 1 / after)
+        for runs in range(2, _MOST_RUNS + 1):
+            errors = t_quantile(_RISK_OF_RUNS / 2, 2 * runs - 2) + _EIGHT_OF_TEN
+            if errors * deviation * sqrt(2 / runs) <= share:
+                return runs
+        return 0
 
     def regressions(self, above: float) -> list[str]:
         """Names of quantities that are slower by at least a share.

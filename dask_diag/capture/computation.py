@@ -7,6 +7,7 @@ import threading
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import count
 from math import isnan
 from threading import get_ident
@@ -18,6 +19,9 @@ from dask_diag.capture.failures import NO_FAILURE
 from dask_diag.capture.keys import Keys, PlannedTasks, function_of
 from dask_diag.capture.lines.steps import NO_KINDS, EndedKinds
 from dask_diag.capture.log import (
+    NO_METRICS,
+    NO_TRANSFERS,
+    NO_WAITS,
     DependencyLog,
     MetricLog,
     RowDependencies,
@@ -83,8 +87,15 @@ def run_id() -> str:
     return _drawn["id"]
 
 
+@cache
+def _first_number() -> int:
+    """The digits of `run_id`, as a number before that of a computation."""
+    return int(run_id(), 16) << _BITS_OF_COUNT
+
+
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_drawn.clear)
+    os.register_at_fork(after_in_child=_first_number.cache_clear)
 
 
 _lock = threading.Lock()
@@ -92,17 +103,14 @@ _lock = threading.Lock()
 
 def start_running(number: int, computation: Computation) -> None:
     """Register a running computation by number."""
-    # Distributed's meter is heard while any computation runs: also one that starts at the moment at
-    # which the last one ends.
-    with _lock:
-        running[number] = computation
+    # Before it may be seen to run: its tasks may meter at once.
     start_listening(number)
+    running[number] = computation
 
 
 def stop_running(number: int) -> None:
     """Undo `start_running`."""
-    with _lock:
-        running.pop(number, None)
+    running.pop(number, None)
     stop_listening(number)
 
 
@@ -587,7 +595,7 @@ class Computation:
         self.planned: PlannedTasks | None = None
         self.kinds: EndedKinds = NO_KINDS
         self.finished: ComputationSnapshot | None = None
-        self.number = (int(run_id(), 16) << _BITS_OF_COUNT) + next(_count)
+        self.number = _first_number() + next(_count)
         self.pid = os.getpid()
         # One object for all computations of a thread.
         self.thread = this_thread.now.ident
@@ -609,7 +617,8 @@ class Computation:
         self.between_tasks: tuple[Callable[[], None], ...] = ()
         self.exceptional: dict[int, Exceptional] = {}
         self.dependencies = DependencyLog()
-        self.metrics, self.transfers, self.waits = MetricLog(), TransferLog(), WaitLog()
+        # Few have any: a log is made for the first entry.
+        self.metrics, self.transfers, self.waits = NO_METRICS, NO_TRANSFERS, NO_WAITS
         self.wrapper_type: type[TimedTask] = TimedTask
         self.wrappers: list[TimedTask] = []
         self.free: deque[TimedTask] = deque()  # An empty list would be allocated time and again.
@@ -715,6 +724,8 @@ class Computation:
             wrapper.start = wrapper.stop = wrapper.cpu = _NAN
             wrapper.thread = 0
         if wrapper.transfer is not None:
+            if self.transfers is NO_TRANSFERS:
+                self.transfers = TransferLog()
             self.transfers.add(self.done, wrapper.transfer)
             wrapper.transfer = None
         return wrapper
@@ -722,6 +733,8 @@ class Computation:
     def add_metered_key(self, key: Hashable, wrapper: TimedTask) -> None:
         """Add the key of the last row, after the metrics and waits of the task."""
         if (metered := wrapper.metered) is not None:
+            if self.metrics is NO_METRICS:
+                self.metrics, self.waits = MetricLog(), WaitLog()
             self.metrics.add(self.done - 1, metered.metrics)
             self.waits.add(self.done - 1, metered.waits)
         self.keys.append(key)

@@ -93,7 +93,7 @@ def keys_since(keys: list[Hashable], row: int, count: int) -> tuple[list[Hashabl
 
 def _packed(keys: list[Hashable]) -> _Packed:
     columns = _columns(keys)
-    with contextlib.suppress(ValueError):
+    try:
         if columns:
             return [
                 marshal.dumps(column, _WITH_REFERENCES if type(column[0]) is str else _IN_FULL)
@@ -101,6 +101,8 @@ def _packed(keys: list[Hashable]) -> _Packed:
             ]
         if _all_keys_marshal(keys):
             return marshal.dumps(keys)
+    except ValueError:
+        pass
     return tuple(keys)
 
 

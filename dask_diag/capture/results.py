@@ -10,7 +10,14 @@ from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleT
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-from dask_diag.hooks.stack import Graph, SchedulerState, contents_of_node, is_node, is_node_type
+from dask_diag.hooks.stack import (
+    Graph,
+    SchedulerState,
+    Task,
+    contents_of_node,
+    is_node,
+    is_node_type,
+)
 from dask_diag.system.interpreter import growing_array
 
 UNKNOWN = float("nan")
@@ -284,7 +291,9 @@ def _sum_over(
     items: Iterable[Item], count: int, most: int, measure: Callable[[Item], float]
 ) -> float:
     """The sum over all items, from a sample."""
-    some = [*islice(items, 0, None, max(1, -(-count // most)))]
+    if count <= most:
+        return sum(map(measure, items))
+    some = [*islice(items, 0, None, -(-count // most))]
     return sum(map(measure, some)) * count / max(len(some), 1)
 
 
@@ -296,7 +305,7 @@ class _Sizes:
     """
 
     def __init__(self) -> None:
-        self._size_of = ResultSizes().size_of
+        self._size_of: Callable[[Result], float] | None = None
         self._known: dict[int, float] = {}
 
     def of(self, value: object, depth: int = 0) -> float:
@@ -315,6 +324,7 @@ class _Sizes:
             # It may refer to itself.
             self._known[id(value)] = 0.0
             if parts is None:
+                self._size_of = self._size_of or ResultSizes().size_of
                 # NaN, which is not known, is not more.
                 known = size if (size := self._size_of(value)) > 0 else 0.0
             else:
@@ -337,6 +347,9 @@ def _parts_of(value: Result) -> Iterable[object] | None:
     """Objects that a task or a function refers to; None for data."""
     # By type, as `isinstance` asks the value itself, which may be any object.
     kind = type(value)
+    if kind is Task:
+        # As most are; others are nodes, too.
+        return contents_of_node(value)
     if kind is FunctionType:
         is_named = value.__module__ != "__main__" and "<" not in value.__qualname__
         # It is pickled by name.

@@ -173,8 +173,8 @@ def rows_of(
     stop = first + len(keys)
     in_flight_keys: list[Hashable] = [task.key for task in in_flight]
     keys = [*keys, *in_flight_keys]
-    exceptional = dict(computation.exceptional).items()
-    outcomes = {row - first: how for row, how in exceptional if first <= row < stop}
+    exceptional = computation.exceptional and dict(computation.exceptional)
+    outcomes = {row - first: how for row, how in exceptional.items() if first <= row < stop}
     # What all computations lack is shared by them.
     metrics, transfers, waits = computation.metrics, computation.transfers, computation.waits
     metrics = metrics.between(first, stop) if metrics.rows or in_flight else NO_METRICS

@@ -44,11 +44,12 @@ class SeenSteps:
 
         Computations that overlap may both be the first: each adds its keys after it has counted.
         """
+        fused = [(key, task) for key, task in dsk.items() if is_fused(task)]
+        if not fused:
+            return ()
         seen, new = self._seen, set[int]()
         groups: dict[tuple[object, object], list[Any]] = {}
-        for key, task in dsk.items():
-            if not is_fused(task):
-                continue
+        for key, task in fused:
             for name, step, block in steps_of(task, key):
                 # The steps of a block have names only: the block is the task's.
                 inside = block[1:] if type(name) is str and isinstance(block, tuple) else ()

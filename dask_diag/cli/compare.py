@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from dask_diag.model.recording import Recording
     from dask_diag.views.text import Summary
 
+CANNOT_TELL = 3
+"""Status of a gate whose runs could not have shown the slowdown for which it is to fail."""
 Sides = tuple[list[str], list[str]]
 """Paths of the recordings before and after a change."""
 
@@ -71,7 +73,8 @@ def share_of(context: click.Context, option: click.Parameter, value: str | None)
     "--fail-above",
     callback=share_of,
     metavar="PERCENT",
-    help="End with status 1 if something is slower by more than this percentage, see above.",
+    help="End with status 1 if something is slower by more than this percentage, see above; with 3 "
+    "if these runs could not show it.",
 )
 def compare(
     *,
@@ -120,6 +123,22 @@ def compare(
         )
         print_message(f"{how}: {functions}")
         raise SystemExit(1)
+    if fail_above:
+        _check_sight(comparison, fail_above)
+
+
+def _check_sight(comparison: Comparison | RunComparison, share: float) -> None:
+    """End with a status of its own if runs differ too much to show a slowdown by a share."""
+    from dask_diag.analysis.compare_runs import RunComparison
+    from dask_diag.formatting import percent
+    from dask_diag.views.compare import what_would_show
+
+    if isinstance(comparison, RunComparison) and (smallest := comparison.smallest()) > share:
+        print_message(
+            f"CANNOT TELL: these runs differ so much that a slowdown by less than "
+            f"{percent(smallest)} looks like chance; {what_would_show(comparison, share)}"
+        )
+        raise SystemExit(CANNOT_TELL)
 
 
 def _sides(files: tuple[str, ...], before: tuple[str, ...], after: tuple[str, ...]) -> Sides:

@@ -56,7 +56,7 @@ class ClusterRecorder:
         self._names: WorkerNames | None = None
 
     def start(self, wants: Wants) -> None:
-        """Join all clients that are open or start later, to collect the wanted rows."""
+        """Begin to join all clients that are open or start later, to collect the wanted rows."""
         self._wants = {**wants, "block": os.urandom(8).hex()}
         with _lock:
             _active.append(self)
@@ -68,6 +68,13 @@ class ClusterRecorder:
                     _add_preload(client)
                 except Exception as error:
                     self._fault("to know when a client closes", error)
+                client.loop.add_callback(session.attach)
+
+    def wait(self) -> None:
+        """Wait until the clients are joined that are not asynchronous."""
+        for session in list(self.sessions):
+            client = session.client
+            if client is not None and not client.asynchronous:
                 self._run(client, session.attach)
 
     def stop(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from time import thread_time
 
 import dask.local
@@ -99,10 +99,14 @@ def shared_callbacks(
     began = thread_time()
     is_nested = is_in_computation()
     own, others, active = _claim(is_nested)
-    spend_on_noting(began)
     try:
-        with meter_in_task() if is_nested else nullcontext():
-            yield (*others, *(own[0][0].__self__.share(own) if own else ()))  # type: ignore[union-attr]
+        watching = own[0][0].__self__.share(own) if own else ()  # type: ignore[union-attr]
+        spend_on_noting(began)
+        if is_nested:
+            with meter_in_task():
+                yield (*others, *watching)
+        else:
+            yield (*others, *watching)
     finally:
         try:
             _scheduler_returns(own)
@@ -137,17 +141,18 @@ def _claim(
                 active.add(callback)
                 _activations[callback] = active
         # Copied in one step, also without a GIL: others add to it without our lock.
-        everyone = tuple(active.copy())
-        now_active = frozenset(everyone)
+        now_active = everyone = frozenset(active.copy())
         if is_nested:
-            around = frozenset().union(*_active_at_start)
-            everyone = tuple(cb for cb in everyone if cb not in around)
+            everyone = now_active.difference(*_active_at_start)
         _active_at_start.append(now_active)
         # In the order of activation.
-        own = [cb for cb in dict.fromkeys((*_activations, *everyone)) if cb in everyone]
-        own = [cb for cb in own if _is_dask_diags(cb)]
-        others = [cb for cb in everyone if not _is_dask_diags(cb) and cb not in _in_use_elsewhere]
-        _in_use_elsewhere.update(others)
+        own = [cb for cb in _activations if cb in everyone]
+        others = []
+        if len(own) < len(everyone):
+            rest = everyone.difference(own)
+            own += filter(_is_dask_diags, rest)
+            others = [cb for cb in rest - _in_use_elsewhere if not _is_dask_diags(cb)]
+            _in_use_elsewhere.update(others)
     return own, others, now_active
 
 

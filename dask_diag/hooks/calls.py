@@ -22,6 +22,7 @@ from typing import NamedTuple
 import dask.base
 
 from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
+from dask_diag.capture.task import this_thread
 from dask_diag.hooks.stack import frames_from, is_in_task
 from dask_diag.system.code import LIBRARY, USER, name_of_cell, owner_of_file
 
@@ -115,6 +116,10 @@ def _times_of_calls() -> dict[int, float]:
     return times
 
 
+_MOST_CALLS = 16
+"""Noted calls from which on those that have ended are looked for: it takes a walk of the stack."""
+
+
 def _note_call(caller: FrameType) -> None:
     """Note the time for a function of dask that has just been called.
 
@@ -122,12 +127,14 @@ def _note_call(caller: FrameType) -> None:
     that are not on the stack any more may be used again.
     """
     times = _times_of_calls()
-    if times:
+    if len(times) > _MOST_CALLS:
         for frame in set(times).difference(map(id, frames_from(caller))):
             del times[frame]
     times[id(caller)] = perf_counter()
-    if not is_in_task(caller):
-        calls_of_threads[threading.get_ident()] = DaskCalls(threading.get_native_id(), times)
+    thread = this_thread.now
+    # Whoever reads it sees by a new object that the thread has called again.
+    if thread.ident in calls_of_threads or not is_in_task(caller):
+        calls_of_threads[thread.ident] = DaskCalls(thread.native_id, times)
 
 
 def spend_on_noting(began: float) -> None:

@@ -22,13 +22,9 @@ from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
 from dask_diag.capture.lines.names import Capture, Now
 from dask_diag.capture.lines.sites import Site
 
-_WITHOUT_TASKS = {
-    "FinalizeCompute",
-    "HLGExpr",
-    "_HLGExprGroup",
-    "_ExprSequence",
-    "_HLGExprSequence",
-}
+_OF_LAYERS = {"HLGExpr", "_HLGExprGroup", "_HLGExprSequence", "HLGFinalizeCompute"}
+"""Classes that hold graphs, whose layers are noted as they are made: no step makes one."""
+_WITHOUT_TASKS = {*_OF_LAYERS, "FinalizeCompute", "_ExprSequence"}
 """Classes that hold what is computed, new ones in each `compute`: no task has their names."""
 _OF_EXPRESSIONS = (
     f"{os.sep}dask{os.sep}_expr",
@@ -109,27 +105,21 @@ def noting_step(is_lowering: bool) -> Callable[[Callable[..., object]], Callable
     def make(original: Callable[..., object]) -> Callable[..., object]:
         def step(self: Any, *args: object, **kwargs: object) -> object:
             capture = Now.capture
-            if capture is None:
-                return original(self, *args, **kwargs)
-            stack: list[Any] = _rewritten.__dict__.setdefault("stack", [])
-            try:
-                if _is_unknown(capture, self):
-                    if self._name in capture.names.existing and _is_below(self, stack):
-                        _note_old(capture, self)
-                    else:
-                        site = _inherited(capture, self, stack, is_lowering)
-                        capture.names.note(self._name, site)
-            except Exception as error:
-                capture.fault(error)
-            stack.append(self)
+            if capture is not None and _has_layers(self):
+                capture = None
+            stack: list[Any] = []
+            if capture is not None:
+                stack = _rewritten.__dict__.setdefault("stack", [])
+                _note_before(capture, self, stack, is_lowering)
+                stack.append(self)
             try:
                 made = original(self, *args, **kwargs)
             except BaseException as error:
                 take_out_own_frames(error)
                 raise
             finally:
-                stack.pop()
-            if made is not self:
+                del stack[-1:]
+            if capture is not None and made is not self:
                 try:
                     _hand_on(capture, self, made, is_lowering)
                 except Exception as error:
@@ -140,6 +130,27 @@ def noting_step(is_lowering: bool) -> Callable[[Callable[..., object]], Callable
         return step
 
     return make
+
+
+def _note_before(capture: Capture, expression: Any, stack: list[Any], is_lowering: bool) -> None:
+    """Note an expression that is about to be rewritten, if it is not known."""
+    try:
+        if _is_unknown(capture, expression):
+            name = expression._name
+            if name in capture.names.existing and _is_below(expression, stack):
+                _note_old(capture, expression)
+            else:
+                capture.names.note(name, _inherited(capture, expression, stack, is_lowering))
+    except Exception as error:
+        capture.fault(error)
+
+
+def _has_layers(expression: Any) -> bool:
+    """Whether an expression holds nothing but graphs: no line of its steps is to be found."""
+    kind = type(expression).__name__
+    if kind in _OF_LAYERS:
+        return True
+    return kind in _WITHOUT_TASKS and all(map(_has_layers, expression.operands))
 
 
 def _is_unknown(capture: Capture, expression: Any) -> bool:

@@ -193,14 +193,16 @@ def _note_layer(
 ) -> None:
     """Note a new layer, and other names that its keys have."""
     names = call.capture.names
-    # Dask's optimizers name a graph by its id.
-    site = None if type(name) is int else call.site()
-    if site is not None and id(call.caller.f_code) not in _NAME_AGAIN:
-        names.note(name, site)
-    elif name in names:
-        return
-    else:
-        names.note_new(name, site)
+    site = None
+    # Dask's optimizers name a graph by its id, which no task has in its key.
+    if type(name) is not int:
+        site = call.site()
+        if id(call.caller.f_code) not in _NAME_AGAIN:
+            names.note(name, site)
+        elif name in names:
+            return
+        else:
+            names.note_new(name, site)
     if type(layer) is dict and name_of_key(next(iter(layer), None)) != name:
         _note_prefixes(names, layer, site)
 
@@ -222,10 +224,10 @@ def _note_layers(
     if id(call.caller.f_code) in _ADD_LAYERS:
         return
     names = call.capture.names
-    unknown = [name for name in layers if name not in names]
+    is_copy = call.caller.f_code.co_filename in _OPTIMIZERS
+    unknown = names.unknown(layers, is_copy)
     if not unknown:
         return
-    is_copy = call.caller.f_code.co_filename in _OPTIMIZERS
     site = None if is_copy else call.site()
     for name in unknown:
         built = call.site() if is_copy and str(name).startswith(_FINALIZE) else site

@@ -134,9 +134,10 @@ def scheduler_kind(frame: FrameType | None) -> SchedulerKind:
     executor = getattr(variables.get("submit"), "__self__", None)
     if isinstance(executor, _OF_A_POOL):
         executor = getattr(executor, "pool", None)
-    workers = 0
-    with suppress(TypeError, ValueError):
+    try:
         workers = int(variables.get("num_workers") or 0)
+    except (TypeError, ValueError):
+        workers = 0
     who = variables.get("get_id")
     said = _SAY_WHO.get(id(who)) if who else None
     name = _kind_of(executor) or said or ("threads" if variables else "synchronous")

@@ -22,7 +22,6 @@ from dask_diag.profilers.engine import (
     rehearsal,
     seconds_per_task,
 )
-from dask_diag.system.code import tracers
 from dask_diag.system.periodic import take_cpu_of_own_threads
 
 if TYPE_CHECKING:
@@ -85,6 +84,8 @@ class Diagnostic(Observer):
     Attributes
     ----------
     clusters : ClusterRecorder
+    waits_for_clusters : bool
+        Whether it is active only once clusters are joined; if not, others wait for that.
     start_time, end_time : float or None
         Start and last end of profiling, in seconds of ``time.perf_counter()``.
     """
@@ -95,6 +96,7 @@ class Diagnostic(Observer):
         self.session = Session()
         self.clusters = ClusterRecorder(self.fault, self._received)
         self.followers: list[Diagnostic] = []
+        self.waits_for_clusters = True
         self._leader: Diagnostic | None = None
         self._results: list[Any] = []
         self._numbers_in_results: set[int] = set()
@@ -255,6 +257,10 @@ class Diagnostic(Observer):
             self.leave_clusters()
         release(self._callback)
 
+    def note(self, text: str) -> None:
+        """Show a sentence to the user."""
+        self.session.fault(text)
+
     def fault(self, doing: str, error: BaseException) -> None:
         """Note an error of the diagnostic itself; the user's computation goes on."""
         text = f"{type(self).__name__} failed {doing}: {type(error).__name__}: {error}"
@@ -290,8 +296,6 @@ class Diagnostic(Observer):
     def computation_starts(self, computation: Computation) -> None:
         """Begin a computation."""
         computation.hooks.update(self._hooks)
-        for name in tracers():
-            self.session.fault(f"{name} was on: durations include its cost")
         with self._lock:
             # In one step: readers, and `clear`, find what a subclass has of it, too.
             self.session.computations.append(computation)
@@ -338,6 +342,8 @@ class Diagnostic(Observer):
         for follower in self.followers:
             wants.update(follower._wants())
         self.clusters.start(wants)
+        if self.waits_for_clusters:
+            self.clusters.wait()
 
     def leave_clusters(self) -> None:
         """Pull new rows and leave all clusters."""

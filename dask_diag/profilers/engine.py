@@ -34,6 +34,7 @@ from dask_diag.hooks.stack import (
     is_on_stack,
     scheduler_frame,
 )
+from dask_diag.system.code import tracers
 from dask_diag.system.interpreter import growing_array
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Watch:
 
     def __init__(self, profilers: Sequence[Observer] = ()) -> None:
         self.profilers = list(profilers)
-        self.measures_tasks = any(profiler.measures_tasks for profiler in profilers)
+        self.measures_tasks = True in [profiler.measures_tasks for profiler in profilers]
         self.measured: list[tuple[Callable[[float], None], SizeOf, array[float]]] = []
 
     @property
@@ -89,15 +90,15 @@ class Watch:
     @property
     def callback(self) -> CallbackTuple:
         """The hooks as dask calls them; None for those that no profiler needs."""
-        collect: Callable[..., None] | None = None
+        start, start_state, finish = self.start, self.start_state, self.finish
         if self.measures_tasks:
-            collect = self.posttask
-        elif any(profiler.measures_results for profiler in self.profilers):
+            return start, start_state, self.pretask, self.posttask, finish
+        collect: Callable[..., None] | None = None
+        if any(profiler.measures_results for profiler in self.profilers):
             collect = self.posttask_of_result
         elif any(profiler.notes_pauses for profiler in self.profilers):
             collect = self.posttask_of_pause
-        pretask = self.pretask if self.measures_tasks else None
-        return self.start, self.start_state, pretask, collect, self.finish
+        return start, start_state, None, collect, finish
 
     def start(self, dsk: Graph) -> None:
         """Begin to watch the computation of a graph."""
@@ -127,8 +128,11 @@ class Watch:
 
     def _begin(self, profilers: Sequence[Observer], began: Readings) -> None:
         self.computation.own.begin(began)
+        traced = tracers()
         for profiler in profilers:
             try:
+                for name in traced:
+                    profiler.note(f"{name} was on: durations include its cost")
                 profiler.computation_starts(self.computation)
             except Exception as error:
                 profiler.fault("at the start of a computation", error)
@@ -149,6 +153,10 @@ class Watch:
                     profiler.tasks_start(self)
                 except Exception as error:
                     profiler.fault("at the start of a computation", error)
+            if computation.probes:
+                from dask_diag.sampling.probes import prepare_probes
+
+                prepare_probes(computation)
             if self.measures_tasks:
                 self._measure_graph()
                 self._find_lines(sys._getframe())
@@ -265,8 +273,8 @@ class Watch:
         if capture is None:
             return
         try:
-            kinds = TaskKinds(capture, capture.here(frame))
-            kinds.read(computation.dsk, computation.state.get("dependents", {}))
+            kinds = TaskKinds(capture)
+            kinds.read(computation.dsk, computation.state.get("dependents", {}), frame)
             computation.kinds = kinds
         except Exception as error:
             self.fault("to find the lines that built tasks", error)
@@ -344,6 +352,9 @@ class Observer(Callback):
     def computation_ended(self, computation: Computation) -> None:
         """Keep what a computation has published, which has ended for all profilers."""
 
+    def note(self, text: str) -> None:
+        """Show a sentence to the user."""
+
     def fault(self, doing: str, error: BaseException) -> None:
         """Note an error of the profiler itself; the user's computation goes on."""
 
@@ -353,7 +364,7 @@ class Observer(Callback):
         A profiler of a user's class, with hooks of its own, gets calls of each.
         """
         profilers: list[Observer] = [callback[0].__self__ for callback in callbacks]  # type: ignore[union-attr]
-        if any(profiler.has_own_hooks for profiler in profilers):
+        if True in [profiler.has_own_hooks for profiler in profilers]:
             return callbacks
         return [Watch(profilers).callback]
 
@@ -481,9 +492,10 @@ def rehearsal(
     watch.computation = computation = Computation(dsk)
     computation.result_sizes = result_sizes
     if probe is not None:
-        from dask_diag.sampling.probes import attach_probe
+        from dask_diag.sampling.probes import attach_probe, prepare_probes
 
         attach_probe(computation, probe, _ignore)
+        prepare_probes(computation)
 
     def work(number: int) -> None:
         key = "task", number

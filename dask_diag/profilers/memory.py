@@ -81,6 +81,7 @@ class MemoryBlock:
         name = self._entered(series)
         try:
             series.clusters.start({"processes": self._interval})
+            series.clusters.wait()
             failed = partial(self._fault, "to sample memory")
             self._sampler = BlockSampler(series.rows, self._interval, failed)
         except Exception as error:

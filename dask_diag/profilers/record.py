@@ -76,6 +76,8 @@ class ProfilerGroup:
         self.cache = CacheProfiler(ResultSizes() if metric is None else metric, metric_name, unit)
         self.resources = ResourceProfiler(resource_interval)
         self.stacks = SamplingProfiler()
+        # Workers import this package meanwhile.
+        self.tasks.waits_for_clusters = False
         for follower in (self.cache, self.resources, self.stacks):
             follower.follow(self.tasks)
         self.profilers: tuple[Diagnostic, ...] = (
@@ -106,7 +108,7 @@ class ProfilerGroup:
         self._tracer = None
         for profiler in self.profilers:
             self._guarded(self._enter, profiler)
-        self._start_tracing()
+        self._begin_block()
         return self
 
     def __exit__(self, *args: object) -> None:
@@ -117,8 +119,12 @@ class ProfilerGroup:
         for profiler in reversed(self._entered):
             self._guarded(profiler.__exit__, *args)
 
-    def _start_tracing(self) -> None:
-        """Trace allocations, after all imports of the profilers."""
+    def _begin_block(self) -> None:
+        """Wait for clusters; and trace allocations, after all imports of the profilers."""
+        if self.tasks.clusters.sessions:
+            # For the end of the block: workers import their side meanwhile.
+            import dask_diag.cluster.tables  # noqa: F401
+        self._guarded(self.tasks.clusters.wait)
         if self._trace_memory:
             self._guarded(self._start_tracer)
 
@@ -428,7 +434,7 @@ class record(ProfilerGroup):  # noqa: N801
                 self._writer.append(self._chunks.first(environment, self._notices_so_far()))
                 self._start_thread()
                 undo.callback(self._stop_thread)
-                super()._start_tracing()
+                super()._begin_block()
             undo.pop_all()
         if self._live:
             self._guarded(self._start_viewer)
@@ -445,7 +451,7 @@ class record(ProfilerGroup):  # noqa: N801
         if self._live:
             self._guarded(self._wait_for_viewer)
 
-    def _start_tracing(self) -> None:
+    def _begin_block(self) -> None:
         """Do nothing yet: first the writer is imported."""
 
     def _start_viewer(self) -> None:

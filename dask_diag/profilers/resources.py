@@ -58,7 +58,8 @@ class ResourceProfiler(Diagnostic):
     Notes
     -----
     A thread samples with psutil; the CPU time of that thread is subtracted. In a ``with`` block the
-    profiler samples all the time; when registered, only while computations run. The CPU of a sample
+    profiler samples all the time; when registered, only while computations run: each computation
+    starts the thread and ends it, so that none is left between them. The CPU of a sample
     is that of the interval before the sample. Memory is the sum of resident sizes, in which shared
     pages count once per process. Between tasks only memory is sampled, for at most 1% of the time,
     to obtain the value at the start of the next task.

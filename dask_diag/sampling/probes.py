@@ -152,14 +152,19 @@ def attach_probe(
     result is what it would be without.
     """
     computation.probes = {**computation.probes, type(probe): probe}
-    befores = [probe.before for probe in computation.probes.values()]
-    computation.before_tasks = tuple(before for before in befores if before is not None)
-    computation.this_thread = this_thread_of(computation.probes.values())
-    without_ticks = [probe.without_ticks for probe in computation.probes.values()]
-    computation.without_ticks = next(filter(None, without_ticks), ALWAYS)
     computation.sampling_failed = (*computation.sampling_failed, failed)
     computation.wrapper_type = ProbedTask
-    computation.start_run = partial(start_run, tuple(computation.probes.values()))
+
+
+def prepare_probes(computation: Computation) -> None:
+    """Prepare the attached probes of a computation for its first task."""
+    probes = tuple(computation.probes.values())
+    befores = [probe.before for probe in probes]
+    computation.before_tasks = tuple([before for before in befores if before is not None])
+    computation.this_thread = this_thread_of(probes)
+    without_ticks = [probe.without_ticks for probe in probes]
+    computation.without_ticks = next(filter(None, without_ticks), ALWAYS)
+    computation.start_run = partial(start_run, probes)
 
 
 def start_run(probes: Collection[Probe], task: RemoteTask) -> RunningTask:

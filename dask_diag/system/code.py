@@ -31,17 +31,19 @@ the program stands still. Or it lets other threads run, and the frame that was t
 
 def tracers() -> list[str]:
     """Names of the tracers that are on in this thread or process: their cost is in all times."""
-    # A memory profiler of this package says so itself.
-    memory, own = map(sys.modules.get, ("tracemalloc", "dask_diag.system.allocations"))
-    is_own = own is not None and own.traces()
-    found = ["tracemalloc"] * (memory is not None and memory.is_tracing() and not is_own)
-    found += ["a trace function, as of a debugger or of coverage"] * (sys.gettrace() is not None)
-    monitoring = getattr(sys, "monitoring", None)
-    tools = [] if monitoring is None else [monitoring.get_tool(number) for number in range(6)]
-    found += [str(tool) for tool in tools if tool]
+    found, memory = [], sys.modules.get("tracemalloc")
+    if memory is not None and memory.is_tracing():
+        # A memory profiler of this package says so itself.
+        own = sys.modules.get("dask_diag.system.allocations")
+        found += ["tracemalloc"] * (own is None or not own.traces())
+    if sys.gettrace() is not None:
+        found.append("a trace function, as of a debugger or of coverage")
+    if sys.version_info >= (3, 12):
+        found += filter(None, map(sys.monitoring.get_tool, range(6)))
     # Python 3.12 and later: cProfile is such a tool.
-    profiled = sys.getprofile() is not None and not found
-    return found + ["a profile function, as of cProfile"] * profiled
+    if sys.getprofile() is not None and not found:
+        found.append("a profile function, as of cProfile")
+    return found
 
 
 T = TypeVar("T")

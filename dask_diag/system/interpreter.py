@@ -70,4 +70,5 @@ class LockedArray(array):  # type: ignore[type-arg]
 
 def growing_array(typecode: str, values: Iterable[Any] = ()) -> array[Any]:
     """An array that grows while other threads read slices of it."""
-    return array(typecode, values) if has_gil() else LockedArray(typecode, values)
+    has_locks = _MAY_LACK_ONE and not has_gil()
+    return LockedArray(typecode, values) if has_locks else array(typecode, values)

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from math import ceil, inf, nan
 from time import perf_counter, thread_time
 from typing import NamedTuple
@@ -61,9 +60,11 @@ def take_cpu_of_own_threads() -> float:
         for thread in _own.live:
             if sys.platform != "linux":
                 return nan
-            # A thread that has ended just now is among the ended ones next time.
-            with suppress(OSError):
+            try:
                 cpu += time.clock_gettime(clock_of_thread(thread))
+            except OSError:
+                # It has ended just now: it is among the ended ones next time.
+                continue
         # Never less than none, as where a thread had just ended.
         new, _own.taken = max(0.0, cpu - _own.taken), max(cpu, _own.taken)
         return new

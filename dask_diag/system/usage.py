@@ -10,7 +10,7 @@ from math import ceil, isnan
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, NamedTuple
 
-from dask_diag.system.control_groups import cpu_limit
+from dask_diag.system.control_groups import CpuLimit, cpu_limit
 from dask_diag.system.periodic import ShareOfTime
 
 if TYPE_CHECKING:
@@ -24,11 +24,15 @@ _SHORTEST = 0.05
 
 
 class Reading(NamedTuple):
-    """CPU seconds of descendants and of other programs up to a moment; NaN if unknown."""
+    """CPU seconds of descendants and of other programs up to a moment; NaN if unknown.
+
+    With the limit of CPU time of this process at that moment.
+    """
 
     time: float
     children: float
     others: float
+    limit: CpuLimit = CpuLimit()
 
 
 class MachineCpu:
@@ -49,16 +53,17 @@ class MachineCpu:
         if pid == self._pid and start - self._last.time < pause:
             return self._last
         with self._work:
+            limit = cpu_limit()
             try:
                 cpus, idle = idle_seconds()
                 busy, children = cpus * perf_counter() - idle, children_seconds()
                 others = busy - process_time() - children
                 # Of the CPUs that are not for this process, a part of what others use is counted.
-                share = min(1.0, cpu_limit().cpus / cpus) if cpus else 1.0
-                self._last = Reading(start, children, share * others)
+                share = min(1.0, limit.cpus / cpus) if cpus else 1.0
+                self._last = Reading(start, children, share * others, limit)
             except Exception:
                 # A /proc that has no such files, or that this process may not read.
-                self._last = Reading(start, _NAN, _NAN)
+                self._last = Reading(start, _NAN, _NAN, limit)
         self._pid = pid
         return self._last
 
@@ -161,8 +166,8 @@ class UsageSoFar(NamedTuple):
         used = resource.getrusage(resource.RUSAGE_SELF) if resource else None
         voluntary, involuntary = (used.ru_nvcsw, used.ru_nivcsw) if used else (_NAN, _NAN)
         clocks = perf_counter(), process_time(), thread_time()
-        throttled = cpu_limit().throttled()
-        return cls(*clocks, voluntary, involuntary, machine_cpu(), throttled)
+        machine = machine_cpu()
+        return cls(*clocks, voluntary, involuntary, machine, machine.limit.throttled())
 
     def until_now(self) -> Usage:
         """Usage since then; must be called on the same thread."""
@@ -181,7 +186,7 @@ class UsageSoFar(NamedTuple):
         )
 
 
-NO_USAGE = UsageSoFar(_NAN, _NAN, _NAN, _NAN, _NAN, Reading(_NAN, _NAN, _NAN), _NAN)
+NO_USAGE = UsageSoFar(*(_NAN,) * 5, Reading(_NAN, _NAN, _NAN), _NAN)
 """In place of that before a computation that has ended."""
 
 

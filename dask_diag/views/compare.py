@@ -41,6 +41,8 @@ LINE_HEADINGS = ("line that built it", "before", "after", "change")
 HEADINGS = ("function", "tasks", "before", "after", "change", "CPU %", "")
 
 
+_OF_INTEREST = 0.1
+"""Share of the time by which most are to fail a build."""
 _MUCH = 0.1
 """Least share of the CPUs used by other processes that a reader must know of first."""
 
@@ -323,7 +325,7 @@ def run_comparison_summary(comparison: RunComparison) -> Summary:
         *(_runs_row({**row, "name": f"{row['kind']} {row['name']}"}) for row in others),
         *(_runs_row({**runs[key], "name": name}) for key, name in totals.items()),
     ]
-    notes = [*note_on_unrelated(functions), *_notes(len(functions), whole, what)]
+    notes = [*note_on_unrelated(functions), *_notes(comparison, len(functions), whole, what)]
     return table_summary(headline, _HEADINGS, lines, notes)
 
 
@@ -339,7 +341,15 @@ def _runs_row(row: Record) -> tuple[str, ...]:
     return (shown(row["name"]), seconds(before), seconds(after), change, row["verdict"])
 
 
-def _notes(functions: int, whole: Record, what: str) -> Iterator[str]:
+def what_would_show(comparison: RunComparison, share: float) -> str:
+    """Advice on how to record runs that show a change by a share."""
+    runs = comparison.runs_to_show(share)
+    if runs:
+        return f"about {runs} runs on each side show one of {percent(share)}"
+    return f"a quieter machine, or --of cpu, may show one of {percent(share)}"
+
+
+def _notes(comparison: RunComparison, functions: int, whole: Record, what: str) -> Iterator[str]:
     if functions > _SHOWN:
         yield f"{counted(functions - _SHOWN, 'function')} that changed less not shown"
     if isnan(whole["spread"]):
@@ -352,9 +362,10 @@ def _notes(functions: int, whole: Record, what: str) -> Iterator[str]:
         "± is the change that the differences between runs explain; all verdicts together are "
         "wrong in 2 of 100 comparisons of an unchanged program"
     )
-    if whole["before"]:
-        share = percent(whole["spread"] / whole["before"])
+    if whole["spread"] and whole["before"]:
+        share = whole["spread"] / whole["before"]
+        smaller = _OF_INTEREST if share > _OF_INTEREST else share / 2
         yield (
-            f"a change of the {what} by less than {share} looks like chance: more runs, or a "
-            "quieter machine, show smaller ones"
+            f"a change of the {what} by less than {percent(share)} looks like chance: "
+            + what_would_show(comparison, smaller)
         )

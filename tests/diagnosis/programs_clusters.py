@@ -96,6 +96,12 @@ def computed_one_by_one(client: Any, remedied: bool) -> int:
     return sum(dask.compute(*each) if remedied else [one.compute() for one in each])
 
 
+def tiny_one_by_one(client: Any, remedied: bool) -> int:
+    """Numbers that a service asks for one at a time."""
+    calls = [dask.delayed(pow)(n, 2, pure=False) for n in range(400)]
+    return sum(dask.compute(*calls) if remedied else [call.compute() for call in calls])
+
+
 def full_rounds(client: Any, remedied: bool) -> int:
     """Each computation needs the one before, and has enough for all workers."""
     total = 0
@@ -277,6 +283,12 @@ PROGRAMS = [
         "serial-computations",
         prepare=FOUR,
         remaining="too-few-threads",
+    ),
+    planted(
+        "cluster: tiny calls one by one",
+        tiny_one_by_one,
+        "small-computations",
+        remaining="tasks-too-small scheduler-bound graph-preparation",
     ),
     planted("healthy: computations that need each other", full_rounds),
     planted(

@@ -78,7 +78,7 @@ FULL = 0.75
 """Share of the workers that a computation keeps busy, from which on its tasks are enough."""
 
 
-@rule("serial-computations")
+@rule("serial-computations", unless=("small-computations",))
 def serial_computations(analysis: Analysis) -> Diagnosis | None:
     """The program waited for each result before it submitted the next tasks."""
     computations, tasks = analysis.computations, analysis.tasks

@@ -27,6 +27,7 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.groups import counts_by, rows_by, sums_by, totals_by
 from dask_diag.analysis.intervals import Intervals
+from dask_diag.analysis.lines import own_lines
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.codes import COMPUTATIONS, IN_TASKS, Outcome, Root
@@ -239,6 +240,10 @@ MOSTLY_WORK = 0.5
 """Largest share of their time in which a task runs."""
 WORTH_REPORTING = 0.15
 """Least share of the time since the first call that is lost."""
+OVERLAPPING = 0.05
+"""Share of the time of computations on a cluster that may overlap."""
+MUCH_MOVED = 1e6
+"""Mean bytes to and from a cluster from which on these take the time of a computation."""
 
 
 @rule("small-computations", unless=("repeated-work",))
@@ -247,7 +252,10 @@ def small_computations(analysis: Analysis) -> Diagnosis | None:
     recording, computations = analysis.recording, analysis.computations
     rows_of = rows_by(recording.tasks.computation)
     tasks = np.array([len(rows_of.get(name, ())) for name in computations.computation.tolist()])
-    is_small = (tasks > 0) & (tasks <= FEW_TASKS) & ~computations.scheduler.eq("distributed")
+    on_cluster = analysis.schedulers == {"distributed"}
+    is_small = (tasks > 0) & (tasks <= FEW_TASKS)
+    if not on_cluster:
+        is_small &= ~computations.scheduler.eq("distributed")
     small = computations.filter(is_small)
     if len(small) < FEWEST_COMPUTATIONS:
         return None
@@ -258,12 +266,21 @@ def small_computations(analysis: Analysis) -> Diagnosis | None:
     work = Intervals(start, stop).union().seconds
     ran = Intervals(called, small.stop).union().seconds
     own = np.nansum([small.cpu_ends, small.cpu_hooks])
-    lost = max(ran - work - own * ran / took.sum(), 0.0)
+    sites = [site for site in largest(small.call_site, took, MOST_NAMED, WORTH_NAMING) if site]
+    if on_cluster:
+        moved = np.nansum(small.graph_bytes) + np.nansum(recording.tasks.nbytes[is_of_small])
+        if ran < took.sum() * (1 - OVERLAPPING) or moved > MUCH_MOVED * len(small):
+            return None
+        # The program makes a graph, sends it, and waits for the result after its computation.
+        client = analysis.client_times
+        trips = float(client.sending.sum() + client.bringing.sum())
+        ran, took = ran + trips, took + trips / len(small)
+        sites = [str(line) for line in own_lines(recording, client.waiting)[:1]]
     lasted = float(computations.stop.max() - call_times(computations).min())
+    lost = max(min(ran, lasted) - work - float(own * ran / took.sum()), 0.0)
     if work > MOSTLY_WORK * ran or lost < WORTH_REPORTING * lasted:
         return None
     few, most = tasks[is_small].min(), tasks[is_small].max()
-    sites = largest(small.call_site, took, MOST_NAMED, WORTH_NAMING)
     return Diagnosis(
         severity_of(lost / lasted),
         Gain(lost),
@@ -276,10 +293,14 @@ def small_computations(analysis: Analysis) -> Diagnosis | None:
             most=most,
             each=took.mean(),
             work=work / len(small) * took.sum() / ran,
-            sites=f". Called at {in_words(sites)}" if any(sites) else "",
+            sites=f". Called at {in_words(sites)}" if sites else "",
         ),
-        "compute many results in one call, dask.compute(*results); or read small parts from the "
-        "source itself, without dask",
+        "compute many results in one call, dask.compute(*results); or "
+        + (
+            "compute such small results in the program itself"
+            if on_cluster
+            else "read small parts from the source itself, without dask"
+        ),
         where_of_intervals(called, small.stop),
     )
 

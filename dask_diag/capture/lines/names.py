@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable
 from itertools import islice
 from types import FrameType
 from typing import NamedTuple, TypeVar, cast
@@ -59,6 +59,14 @@ class NamedSites:
     def __contains__(self, name: Hashable) -> bool:
         return name in self._recent or name in self._older
 
+    def unknown(self, names: Iterable[Hashable], of_copies: bool = False) -> list[Hashable]:
+        """The names that are not known, nor made of known ones where they are names of copies."""
+        recent, older = self._recent, self._older
+        unknown = [name for name in names if name not in recent and name not in older]
+        if unknown and of_copies:
+            return [one for one in unknown if not any(map(self.__contains__, _alike(one)[1:]))]
+        return unknown
+
     def note(self, name: Hashable, site: Site | None) -> None:
         """Note a name; a site of None says that it was there before."""
         recent = self._recent
@@ -77,9 +85,10 @@ class NamedSites:
 
     def origin(self, name: Hashable) -> Origin | None:
         """Where a name, or one that dask made of it, is from; None if not known."""
+        recent, older = self._recent, self._older
         for known in _alike(name):
-            if known in self:
-                site = self.get(known)
+            if known in recent or known in older:
+                site = recent.get(known) or older.get(known)
                 return BEFORE if site is None else Origin(site, LineSource.NAME)
         if name in self.existing:
             return BEFORE

@@ -82,9 +82,6 @@ class Sites:
         self._is_users: dict[str, bool | None] = {}
         self._sites: dict[tuple[int, ...], Site] = {}
 
-    def __len__(self) -> int:
-        return len(self._sites)
-
     def here(self, frame: FrameType | None) -> Site | None:
         """The site of a frame and its callers; None if none of them is the user's."""
         is_users = self._is_users

@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Generator, Hashable, Iterator,
 from copy import copy
 from itertools import count, islice
 from time import perf_counter, thread_time
+from types import FrameType
 from typing import Any, NamedTuple
 
 from dask_diag.capture.failures import passes_errors_on
 from dask_diag.capture.keys import function_of, function_of_key, is_plain
 from dask_diag.capture.lines.names import BEFORE, NOWHERE, Capture, Origin, name_of_key, plain_name
-from dask_diag.capture.lines.sites import Site
 from dask_diag.capture.task import leave_steps
 from dask_diag.hooks.stack import (
     DataNode,
@@ -122,17 +122,15 @@ class TaskKinds(EndedKinds):
     Parameters
     ----------
     capture : Capture
-    computed_at : Site
-        The line that computes.
     """
 
-    def __init__(self, capture: Capture, computed_at: Site) -> None:
+    def __init__(self, capture: Capture) -> None:
         # Threads that run tasks add to the sums, while others read them.
         self.kinds: list[Kind] = []
         self.sums: dict[int, StepSums] = {}
         self._capture = capture
         self._origin_of = capture.names.origin
-        self._computed_at = Origin(computed_at, LineSource.COMPUTED)
+        self._frame: FrameType | None = None
         self._numbers: dict[Kind, int] = {}
         self._of_name: dict[Hashable, int] = {}
         self._of_key: dict[Hashable, int] = {}
@@ -141,8 +139,23 @@ class TaskKinds(EndedKinds):
         self._seen: dict[int, int] = {}
         self._lock = threading.Lock()
 
-    def read(self, graph: dict[Hashable, Any], dependents: Mapping[Hashable, Any]) -> None:
-        """Find the kinds of all tasks of a final graph, and put copies to be timed into it."""
+    def read(
+        self,
+        graph: dict[Hashable, Any],
+        dependents: Mapping[Hashable, Any],
+        frame: FrameType | None = None,
+    ) -> None:
+        """Find the kinds of all tasks of a final graph, and put copies to be timed into it.
+
+        The line of the frame's callers that computes counts where no other is known.
+        """
+        self._frame = frame
+        try:
+            self._read(graph, dependents)
+        finally:
+            self._frame = None
+
+    def _read(self, graph: dict[Hashable, Any], dependents: Mapping[Hashable, Any]) -> None:
         of_name = self._of_name
         to_time = []
         for key, task in graph.items():
@@ -230,7 +243,8 @@ class TaskKinds(EndedKinds):
                 found = next(filter(None, map(self._origin_of, names_of(dependent))), None)
                 if found is not None:
                     return found if found is BEFORE else Origin(found.site, LineSource.DEPENDENTS)
-        return self._computed_at
+        site = NOWHERE if self._frame is None else self._capture.here(self._frame)
+        return Origin(site, LineSource.COMPUTED)
 
     def _is_next_timed(self, number: int) -> bool:
         seen = self._seen.get(number, 0)
@@ -277,7 +291,7 @@ class NamedKinds(TaskKinds):
     """
 
     def __init__(self, capture: Capture) -> None:
-        super().__init__(capture, NOWHERE)
+        super().__init__(capture)
         self._steps_of_name: dict[Hashable, Sequence[Hashable]] = {}
         self._dependents: dict[Hashable, Sequence[Hashable]] = {}
         self._positions: dict[int, list[int]] = {}
