@@ -265,16 +265,6 @@ class ClusterComputation(NamedTuple):
     cpu: float
     graph_bytes: float
 
-    @property
-    def done(self) -> int:
-        """Tasks that are done."""
-        return sum(done for _, done, _ in self.functions)
-
-    @property
-    def total(self) -> int:
-        """All tasks."""
-        return sum(total for *_, total in self.functions)
-
 
 class ClusterWorker(NamedTuple):
     """A worker, by the scheduler's clock; no other worker has its `id`."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import partial
 from html import escape
+from itertools import starmap
 from math import isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO, cast, runtime_checkable
@@ -558,7 +559,8 @@ def _ending_of(computation: ClusterComputation, is_last: bool) -> str | None:
         return "not finished" if is_last else None
     if computation.failed:
         return "failed"
-    return "" if computation.done >= computation.total else "cancelled"
+    are_done = all(done >= total for _, done, total in computation.functions)
+    return "" if are_done else "cancelled"
 
 
 class _Running(NamedTuple):
@@ -765,15 +767,15 @@ class ProgressBar(Diagnostic):
                 ending = _ending_of(computation, log.has_ended)
                 if ending is not None:
                     self._cluster_ended.add(key)
-                total, took = computation.total, computation.seconds
+                functions = list(starmap(FunctionTasks, computation.functions))
+                took = computation.seconds
                 bar = Bar(
-                    min(computation.done, total),
-                    total,
+                    sum(function.done for function in functions),
+                    sum(function.total for function in functions),
                     max((computation.stop or now) - computation.start, 0.0),
                     computation.cpu / took if took > 0 else None,
                 )
-                functions = [FunctionTasks(*one) for one in computation.functions]
-                shown_functions = functions if self._by_function else None
-                state = BarState(key, self._name(number), bar, ending, shown_functions)
+                by_function = functions if self._by_function else None
+                state = BarState(key, self._name(number), bar, ending, by_function)
                 states.append((ending is None, number, state))
         return [state for *_, state in sorted(states, key=lambda state: state[:2])]
