@@ -465,7 +465,7 @@ class ProgressOutput:
                 function_progress(name, colors[name], f"{done:,}", f"{total:,}", done / total)
                 for name, done, total in rows
             ]
-            data["text/html"] = f"<pre>{escape(line)}</pre>{''.join(html)}"
+            data["text/html"] = f'<pre style="margin: 0">{escape(line)}</pre>' + "".join(html)
         if self._displayed is None:
             self._displayed = display(data, raw=True, display_id=True)
         else:
