@@ -22,7 +22,7 @@ PACKAGE = Path(dask_diag.__file__).parent
 FILES = sorted(PACKAGE.rglob("*.py"))
 TEXT = (PACKAGE.parent / "ARCHITECTURE.rst").read_text(encoding="utf-8")
 
-BASICS = {"_version", "columns", "errors", "files", "formatting"}
+BASICS = {"_version", "columns", "cursor", "errors", "files", "formatting"}
 RECORDING = {"hooks", "capture", "sampling", "system", "cluster", "model", *BASICS}
 READERS_OF_RECORDINGS = {"views", "analysis", "storage", "model", *BASICS}
 
@@ -32,6 +32,7 @@ LAYERS = {
     "columns": {"errors"},
     "coffea": {"analysis"},
     "config": set(),
+    "cursor": set(),
     "errors": set(),
     "files": {"errors"},
     "formatting": set(),

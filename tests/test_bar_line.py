@@ -2,7 +2,14 @@
 
 import pytest
 
-from dask_diag.profilers.progress import Bar, bar_line, fitted
+from dask_diag.profilers.progress import (
+    Bar,
+    FunctionTasks,
+    bar_line,
+    fitted,
+    function_lines,
+    largest,
+)
 
 pytestmark = pytest.mark.once
 
@@ -39,3 +46,56 @@ def test_it_fits_into_one_line_of_a_terminal(columns, line):
     text = fitted(lambda width: bar_line(bar, width, has_ended=False), 10, columns)
     assert text == line
     assert len(text) < columns
+
+
+FUNCTIONS = [
+    FunctionTasks("load", 1, 2),
+    FunctionTasks("sum\n", 0, 1_000),
+    *(FunctionTasks(f"f{n}", n, 5) for n in (1, 2)),
+]
+
+
+@pytest.mark.parametrize(
+    ("most", "columns", "lines"),
+    [
+        (
+            10,
+            None,
+            [
+                "[          ] 0/1,000 sum\\n",
+                "[##        ] 1/5 f1",
+                "[####      ] 2/5 f2",
+                "[#####     ] 1/2 load",
+            ],
+        ),
+        # One more has its own line, and two have one.
+        (
+            3,
+            None,
+            [
+                "[          ] 0/1,000 sum\\n",
+                "[##        ] 1/5 f1",
+                "[####      ] 2/5 f2",
+                "[#####     ] 1/2 load",
+            ],
+        ),
+        (
+            2,
+            None,
+            ["[          ] 0/1,000 sum\\n", "[##        ] 1/5 f1", "[####      ] 3/7 and 2 more"],
+        ),
+        (
+            2,
+            20,
+            ["[          ] 0/1,000 sum\\n", "[##        ] 1/5 f1", "[####      ] 3/7 and 2 more"],
+        ),
+    ],
+)
+def test_lines_of_functions_have_bars_of_one_width(most, columns, lines):
+    assert function_lines(largest(FUNCTIONS, most), 10, columns) == lines
+
+
+def test_bars_of_functions_are_narrower_where_columns_are_few():
+    lines = function_lines(FUNCTIONS[:2], 40, 34)
+    assert {line.index("]") for line in lines} == {1 + 34 - 2 - len("] 0/1,000 sum\n")}
+    assert max(map(len, lines)) < 34

@@ -277,6 +277,15 @@ def test_lines_are_compared_by_their_file_and_text():
     rest = [row["seconds_after"] - row["seconds_before"] for row in changes[1:]]
     assert rest == pytest.approx([0.0] * 5)
     assert [round(changes[0][f"seconds_{when}"], 6) for when in ("before", "after")] == [6.0, 1.0]
+    # A cell that runs again has another number.
+    cells = [
+        with_columns(side, "lines", cell=[f"In[{n}]" * (file == "analysis.py") for file in files])
+        for n, side in ((2, before), (5, after))
+        for files in [[Path(file).name for file in side.lines.file.tolist()]]
+    ]
+    again = dask_diag.compare(*cells).lines.to_dicts()
+    assert [row["file"] for row in again].count("In[5]") > 1
+    assert [{**row, "file": ""} for row in again] == [{**row, "file": ""} for row in changes]
     text = str(comparison_summary(dask_diag.compare(before, after), "a.diag", "b.diag"))
     assert re.search(r"analysis.py:34  z = y.map_blocks\(slow\) +6.00 s +1.00 s +-83%", text)
     assert "line that built it" not in str(

@@ -104,6 +104,7 @@ OTHER_PROGRAMS = {
 COMING_AND_GOING = {
     *("DaskDiagSchedulerPlugin.add_worker", "DaskDiagSchedulerPlugin.remove_worker"),
     *("DaskDiagSchedulerPlugin.remove_client", "ComputationTracker.count_progress"),
+    "RecordedComputation.count_of",
     *("RunCollector.is_running", "ClusterTask.stacks_so_far", "ClusterTask.occupied_until"),
     *("WorkerMonitor.leave", "ComputationTracker.worker_joined"),
 }

@@ -74,14 +74,20 @@ def drawn(out, text):
 
 
 def test_a_collections_bar_goes_on_while_tasks_are_done_and_ends_at_all_of_them():
-    out = Terminal()
+    out, by_function = Terminal(), Terminal()
     threads = set(threading.enumerate())
-    with cluster(workers=1, threads=6) as client, ProgressBar(out=out, width=10):
+    with (
+        cluster(workers=1, threads=6) as client,
+        ProgressBar(out=out, width=10),
+        ProgressBar(out=by_function, width=10, by="function"),
+    ):
         done = [dask.delayed(increment)(n) for n in range(5)]
         open_ = [dask.delayed(wait_for)(n) for n in range(5)]
         futures = client.compute(done + open_)
         # Half of the ten.
         drawn(out, "[#####     ] 50% | 5/10 | ")
+        drawn(by_function, "[##########] 5/5 increment")
+        drawn(by_function, "[          ] 0/5 wait_for")
         assert "100%" not in out.getvalue()
         assert not [t for t in set(threading.enumerate()) - threads if "dask_diag" in t.name]
         GO_ON.set()
@@ -89,6 +95,9 @@ def test_a_collections_bar_goes_on_while_tasks_are_done_and_ends_at_all_of_them(
         drawn(out, "\n")
     assert out.getvalue().count("\n") == 1
     assert last_line(out).startswith("[##########] | 100% Completed | ")
+    drawn(by_function, "% Completed")
+    *_, first, second = by_function.getvalue().splitlines()
+    assert {first, second} == {f"[##########] 5/5 {name}" for name in ("increment", "wait_for")}
 
 
 def test_a_burst_of_submits_has_one_bar_and_the_next_another(client):

@@ -26,11 +26,12 @@ pytestmark = [
 
 
 def test_pictures_come_while_the_cell_computes_and_the_last_has_no_token(monkeypatch):
-    pictures = []
+    pictures, texts = [], []
 
     class Handle:
-        def update(self, html):
-            pictures.append(html.data)
+        def update(self, data, raw):
+            pictures.append(data["text/html"])
+            texts.append(data["text/plain"])
 
     monkeypatch.setattr(magic, "display", lambda *args, **kwargs: Handle())
     monkeypatch.setattr(magic, "_PERIOD", 0.02)
@@ -52,6 +53,8 @@ def test_pictures_come_while_the_cell_computes_and_the_last_has_no_token(monkeyp
     assert "complete" in pictures[-1]
     assert "token" not in pictures[-1]
     assert len(pictures[-1]) < 20_000
+    assert "\ncomplete: " in texts[-1]
+    assert "<" not in texts[-1]
 
 
 def test_a_cell_without_a_file_has_one_of_its_own(shell, tmp_path):  # noqa: F811

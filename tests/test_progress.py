@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -47,6 +48,51 @@ def test_a_terminal_gets_one_line_drawn_over():
     assert lines[-1].startswith("[##########] | 100% Completed | ")
     shares = [line.count("#") for line in lines if line]
     assert shares == sorted(shares)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no terminal that moves its cursor")
+@pytest.mark.parametrize("error", [None, ZeroDivisionError, KeyboardInterrupt])
+def test_by_function_a_line_each_is_drawn_below_what_tasks_print(error, monkeypatch):
+    from .screen import Screen
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    out = Terminal()
+
+    def load(n):
+        time.sleep(0.02)
+        print("loaded", n, file=out)
+        return n
+
+    checked = []
+
+    def check(n):
+        if error and len(checked) == 3:
+            raise error
+        checked.append(n)
+
+    keys = [("check", n) for n in range(6)]
+    dsk = {("load", n): (load, n) for n in range(6)}
+    dsk |= {key: (check, ("load", key[1])) for key in keys}
+    raises = contextlib.nullcontext() if error is None else pytest.raises(error)
+    with ProgressBar(dt=0.01, out=out, width=10, by="function") as pbar, raises:
+        dask.local.get_sync(dsk, keys)
+    screen = Screen(rows=8)
+    screen.feed(out.getvalue().replace("\n", "\r\n"))
+    *printed, bar, first, second = screen.lines
+    assert len(printed) == int(re.search(r"(\d)/6 load", first + second)[1])
+    assert len({re.match(r"loaded \d", line)[0] for line in printed}) == len(printed)
+    assert bar.endswith("failed") == (error is not None)
+    assert screen.row == len(screen.lines) - len(screen.gone)
+    done = 6 if error is None else 3
+    assert f"{done}/6 check" in first + second
+    # It was drawn meanwhile, too.
+    assert re.search(r"\] 1/6 load", out.getvalue())
+    assert pbar.recording.notices == ()
+    plain = io.StringIO()
+    with ProgressBar(out=plain, by="function"):
+        dask.local.get_sync(*steps(2))
+    assert plain.getvalue().count("\n") == 1
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
@@ -167,7 +213,10 @@ def closed():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"dt": "x"}, {"dt": -1}, {"minimum": "x"}, {"minimum": -1}, {"width": 0}, {"out": 3}],
+    [
+        *({"dt": "x"}, {"dt": -1}, {"minimum": "x"}, {"minimum": -1}, {"width": 0}, {"out": 3}),
+        {"by": "line"},
+    ],
 )
 def test_wrong_arguments_are_reported(wrong):
     with pytest.raises((TypeError, ValueError), match=f"{next(iter(wrong))}: expected"):
@@ -182,7 +231,8 @@ def test_a_broken_stream_never_reaches_the_compute(stream):
     assert any("to write the bar" in notice for notice in pbar.recording.notices)
 
 
-def test_in_a_notebook_one_output_is_replaced(monkeypatch):
+@pytest.mark.parametrize("by", [None, "function"])
+def test_in_a_notebook_one_output_is_replaced(by, monkeypatch):
     outputs = []
 
     def show(data, raw, display_id=None):
@@ -190,16 +240,18 @@ def test_in_a_notebook_one_output_is_replaced(monkeypatch):
         if display_id:
             outputs.append(None)
         outputs[-1] = data["text/plain"]
+        assert ("step</" in data.get("text/html", "").replace(": ", "</")) == (by is not None)
         return types.SimpleNamespace(update=show)
 
     module = types.SimpleNamespace(display=show)
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(display=module))
     monkeypatch.setitem(sys.modules, "IPython.display", module)
     out = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
-    with ProgressBar(dt=0.01, out=out) as pbar:
+    with ProgressBar(dt=0.01, out=out, by=by) as pbar:
         for _ in range(2):
             dask.local.get_sync(*steps(5))
     assert [output.count("100% Completed") for output in outputs] == [1, 1]
+    assert [output.count("5/5 step") for output in outputs] == [by is not None] * 2
     assert out.getvalue() == ""
     assert pbar.recording.notices == ()
 

@@ -262,14 +262,16 @@ def table_of_lines(recording: Recording, built: BuiltBy, sizes: FloatArray | Non
 def changes_of_lines(before: Recording, after: Recording) -> Table:
     """Seconds of lines in two recordings, the largest change first.
 
-    Lines move when a program is edited: a line is the same by the name of its file and its text.
+    Lines move when a program is edited: a line is the same by the name of its file and its text. A
+    cell has another name each time that it runs: a line of a cell is the same by its text.
     """
     both: dict[tuple[str, str], list[float]] = {}
     places: dict[tuple[str, str], SourceLine] = {}
     for side, recording in enumerate((before, after)):
         rows = table_of_lines(recording, BuiltBy.of(recording))
+        cells = {*recording.lines.cell.values} - {""}
         for file, line, text, seconds in rows.tuples("file", "line", "text", "seconds"):
-            same = os.path.basename(file), text
+            same = "" if file in cells else os.path.basename(file), text
             places[same] = SourceLine(file, line, text)
             both.setdefault(same, [0.0, 0.0])[side] += seconds
     order = sorted(both, key=lambda same: -abs(both[same][1] - both[same][0]))

@@ -235,8 +235,9 @@ class Comparison(NamedTuple):
         Whether ``seconds`` are durations of tasks, or their CPU time.
     lines : Table
         A row per line of the program that built tasks, by the name of its file and its text, as
-        lines move: ``file``, ``line`` (the later one), ``text``, ``seconds_before`` and
-        ``seconds_after`` (task time); the largest change first.
+        lines move; in cells by the text, as cells are numbered anew: ``file``, ``line`` (the later
+        one), ``text``, ``seconds_before`` and ``seconds_after`` (task time); the largest change
+        first.
     """
 
     functions: Table

@@ -62,6 +62,7 @@ from dask_diag.hooks.stack import (
     scheduler_kind,
 )
 from dask_diag.model.codes import Outcome
+from dask_diag.system.code import name_of_cell
 from dask_diag.system.periodic import ALWAYS
 from dask_diag.system.threads import ThreadCpu, ThreadUsage
 from dask_diag.system.usage import NativePool, UsageSoFar
@@ -470,7 +471,10 @@ def outcome_of(wrapper: TimedTask) -> Exceptional:
     if wrapper.error:
         is_interrupted = wrapper.error in INTERRUPTIONS
         outcome = Outcome.UNFINISHED if is_interrupted else Outcome.FAILED
-        return Exceptional(outcome, wrapper.error, wrapper.failure)
+        file, _, line = wrapper.failure.location.rpartition(":")
+        cell = name_of_cell(file)
+        failure = wrapper.failure._replace(location=f"{cell}:{line}") if cell else wrapper.failure
+        return Exceptional(outcome, wrapper.error, failure)
     return Exceptional(Outcome.UNFINISHED if wrapper.stop is None else Outcome.OK, "")
 
 

@@ -223,8 +223,10 @@ class PlannedTasks:
 
     def by_function(self, dsk: Mapping[Hashable, object]) -> Mapping[str, int]:
         """Number of tasks of each function; the graph `dsk` is read at the first call."""
+        # Read first: another reader releases them once it has counted.
+        keys = self._keys
         if self._functions is None:
-            self._functions = count_functions(self._keys, dsk)
+            self._functions = count_functions(keys, dsk)
             self._keys = []
         return self._functions
 

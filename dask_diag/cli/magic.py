@@ -8,12 +8,13 @@ import contextlib
 import http.client
 import inspect
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Container, Iterator
 from dataclasses import replace
 from functools import partial
-from html import escape
+from html import escape, unescape
 from keyword import iskeyword
 from tempfile import TemporaryDirectory
 from types import CodeType, FrameType, TracebackType
@@ -24,7 +25,7 @@ import click
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, magics_class, needs_local_scope
 from IPython.core.magic_arguments import argument, magic_arguments
-from IPython.display import HTML, display
+from IPython.display import display
 from IPython.utils.process import arg_split
 
 from dask_diag.cli.output import (
@@ -63,7 +64,8 @@ class LiveCell:
 
     def __init__(self, path: str) -> None:
         self._viewer = LiveViewer(path, report=lambda text: None)
-        self._handle = display(HTML("<div>The live view starts.</div>"), display_id=True)
+        starts = _with_text("<div>The live view starts.</div>")
+        self._handle = display(starts, raw=True, display_id=True)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="dask_diag-cell", daemon=True)
         self._thread.start()
@@ -74,7 +76,8 @@ class LiveCell:
         self._thread.join(_LONGEST_START)
         self._show(is_last=True)
         if not self._viewer.addresses:
-            self._handle.update(HTML("<div>The live view could not be started.</div>"))
+            failed = _with_text("<div>The live view could not be started.</div>")
+            self._handle.update(failed, raw=True)
 
     def _run(self) -> None:
         self._viewer.wait_for_address(_LONGEST_START)
@@ -91,7 +94,13 @@ class LiveCell:
             picture = _picture_at(address)
         except (OSError, http.client.HTTPException):
             return
-        self._handle.update(HTML(picture if is_last else picture + _link(self._viewer.addresses)))
+        html = picture if is_last else picture + _link(self._viewer.addresses)
+        self._handle.update(_with_text(html), raw=True)
+
+
+def _with_text(html: str) -> dict[str, str]:
+    """HTML, and its words for viewers without HTML, such as a PDF."""
+    return {"text/html": html, "text/plain": unescape(re.sub(r"(\s*<[^>]*>)+", "\n", html)).strip()}
 
 
 def _link(addresses: str) -> str:

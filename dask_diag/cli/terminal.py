@@ -20,15 +20,13 @@ from mmap import mmap
 from time import perf_counter
 from typing import TYPE_CHECKING, BinaryIO, TextIO, TypeVar
 
+from dask_diag.cursor import ERASED, below_cursor, moves_cursor
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
 R = TypeVar("R")
-_ERASED = b"\x1b[J"
-"""Erase from the cursor on; the cursor stays."""
-_DRAWN = _ERASED + b"\x1bD\x1b[A\x1b7\x1b[B\r%b\x1b8"
-"""Draw in the row below, for which the screen scrolls if needed; the cursor stays."""
 _DRAWS_ITSELF = re.compile(rb"\r(?!\n)|\x08|\x1b(?!\[[\d;:]*(?:m|\Z)|\]|\Z)")
 """Output that moves the cursor and draws over other output: not colors, titles and links."""
 _MOST_A_SECOND = 20
@@ -48,8 +46,7 @@ class ProgramTerminal:
     """
 
     def __init__(self) -> None:
-        moves_cursor = sys.platform != "win32" and os.environ.get("TERM", "dumb") != "dumb"
-        if not moves_cursor or not _is_terminal(sys.stderr):
+        if not moves_cursor() or not _is_terminal(sys.stderr):
             raise OSError("stderr is no terminal that moves its cursor")
         # The program may close stderr, and open a file that gets its number.
         self._file = os.dup(sys.stderr.fileno())
@@ -95,8 +92,8 @@ class ProgramTerminal:
             return os.get_terminal_size(self._file).columns or None
         return None
 
-    def write(self, line: str, final: bool = False) -> None:
-        """Replace the line; a final line is erased."""
+    def write(self, line: str, final: bool = False, functions: object = None) -> None:
+        """Replace the line; a final line is erased, and functions are not shown."""
         with self._lock:
             self._line = b"" if final else self._fitted(line)
             if final:
@@ -116,7 +113,7 @@ class ProgramTerminal:
         with self._lock:
             if self._is_shown[0]:
                 self._is_shown[0] = 0
-                self._send(_ERASED)
+                self._send(ERASED.encode())
 
     def _fitted(self, line: str) -> bytes:
         """Cut a line to one row of the terminal."""
@@ -127,7 +124,7 @@ class ProgramTerminal:
     def _draw(self) -> None:
         if self._line and not self._is_off and self._may_draw():
             self._is_shown[0] = 1
-            self._send(_DRAWN % self._line)
+            self._send(below_cursor([self._line.decode()]).encode())
 
     def _may_draw(self) -> bool:
         """Whether nothing else uses the terminal.
@@ -189,7 +186,7 @@ class ProgramTerminal:
         if os.getpid() != self._process:
             # The lock may have been taken when this process was forked.
             if self._is_shown[0]:
-                self._send(_ERASED)
+                self._send(ERASED.encode())
             return write()
         with self._lock:
             self._note(data)

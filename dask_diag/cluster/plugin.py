@@ -485,7 +485,8 @@ class RecordedComputation:
     """Graphs of one client, from the first task to run until all tasks are done.
 
     `active` is the number of tasks to run, `recorders` the `sessions` that want rows of tasks.
-    Of `total` tasks, `done` have a result, with a sum of `seconds` and `cpu_of_tasks`.
+    `functions` has the tasks with a result and all tasks of each function; `seconds` and
+    `cpu_of_tasks` are sums of those with a result.
     """
 
     def __init__(self, number: int, name: str, client: str, span: str) -> None:
@@ -494,7 +495,8 @@ class RecordedComputation:
         self.start = self.stop = perf_counter()
         self.cpu_at_start, self.cpu = thread_time(), 0.0
         self.client_number = -1
-        self.active = self.workers = self.total = self.done = self.failed = 0
+        self.active = self.workers = self.failed = 0
+        self.functions: dict[str, list[int]] = {}
         self.seconds = self.cpu_of_tasks = self.graph_bytes = 0.0
 
     def set_sessions(self, sessions: list[RecordedSession]) -> None:
@@ -507,9 +509,17 @@ class RecordedComputation:
         cpu = thread_time() - self.cpu_at_start if self.active else self.cpu
         graph = self.number, self.name, self.client, self.span
         bounds = self.start, None if self.active else self.stop
-        tasks = self.total, self.done, self.failed
-        sums = self.seconds, self.cpu_of_tasks, self.graph_bytes
+        functions = [(name, done, total) for name, (done, total) in self.functions.items()]
+        tasks, sums = (functions, self.failed), (self.seconds, self.cpu_of_tasks, self.graph_bytes)
         return ClusterComputation(*graph, *bounds, self.workers, cpu, *tasks, *sums)
+
+    def count_of(self, function: str, done: int, total: int) -> None:
+        """Add to the counts of a function; of many functions the first have counts of their own."""
+        if function not in self.functions and len(self.functions) >= MOST_NAMES:
+            function = "others"
+        counts = self.functions.setdefault(function, [0, 0])
+        counts[0] += done
+        counts[1] += total
 
 
 class RecordedTask:
@@ -617,7 +627,10 @@ class ComputationTracker:
                 task.computation = parent
             if task.counted_in is nested:
                 task.counted_in = parent
-        for name in ("active", "total", "done", "failed"):
+        for function, counts in nested.functions.items():
+            parent.count_of(function, *counts)
+        nested.functions = {}
+        for name in ("active", "failed"):
             setattr(parent, name, getattr(parent, name) + getattr(nested, name))
             setattr(nested, name, 0)
 
@@ -654,7 +667,9 @@ class ComputationTracker:
         self.seen_span = latest["span"] = dict(span)
         return span_name(span)
 
-    def count_task(self, task: RecordedTask, is_active: bool, finish: str, now: float) -> None:
+    def count_task(
+        self, key: Hashable, task: RecordedTask, is_active: bool, finish: str, now: float
+    ) -> None:
         """Count a task as active or not."""
         computation = task.computation
         if is_active:
@@ -668,7 +683,7 @@ class ComputationTracker:
             computation.cpu = thread_time() - computation.cpu_at_start
         computation.stop = now
         if self.sessions.shows_progress:
-            self.count_progress(task, finish)
+            self.count_progress(key, task, finish)
 
     def activate(self, task: RecordedTask, now: float) -> RecordedComputation:
         """The computation of a task that makes its computation active."""
@@ -685,20 +700,15 @@ class ComputationTracker:
                 session.computations[computation.number] = computation
         return computation
 
-    def count_progress(self, task: RecordedTask, finish: str) -> None:
+    def count_progress(self, key: Hashable, task: RecordedTask, finish: str) -> None:
         """Count a task for progress bars."""
-        computation = task.computation
-        if finish in ACTIVE:
-            if task.counted_in is not computation:
-                task.counted_in = computation
-                computation.total += 1
-            elif task.is_done:
-                computation.done -= 1
-            task.is_done = False
-            return
-        if finish == "memory":
-            computation.done += 1
-            task.is_done = True
+        computation, is_new = task.computation, task.counted_in is not task.computation
+        if finish in ACTIVE or finish == "memory":
+            ts = self.scheduler.tasks[key]
+            was_done, task.is_done = task.is_done and not is_new, finish == "memory"
+            task.counted_in = computation
+            function = function_of(key, ts) or ts.prefix.name
+            computation.count_of(function, task.is_done - was_done, is_new)
         elif finish == "erred":
             computation.failed += 1
         if not computation.active:
@@ -887,7 +897,7 @@ class RunCollector:
         elif state == QUEUED:
             task.queued_at = now
         if state in ACTIVE:
-            self.computations.count_task(task, True, state, now)
+            self.computations.count_task(ts.key, task, True, state, now)
 
     def transition(  # noqa: C901 - a call more would take longer than most of its branches
         self,
@@ -932,7 +942,7 @@ class RunCollector:
                 self.results.transition(key, task, finish)
             is_active = finish in ACTIVE
             if is_active is not (start in ACTIVE):
-                self.computations.count_task(task, is_active, finish, now)
+                self.computations.count_task(key, task, is_active, finish, now)
         except Exception as error:
             sessions.fault("transition", error)
 

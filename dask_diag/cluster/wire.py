@@ -246,9 +246,9 @@ class Batch:
 class ClusterComputation(NamedTuple):
     """A computation, by the scheduler's clock; `stop` is None while tasks are active.
 
-    `total` to `cpu` are counted if a session shows progress: all tasks, tasks done and failed, and
-    seconds and CPU seconds of the tasks done. `graph_bytes` is the size of the data in its graphs,
-    if a session wants tasks.
+    `functions` to `cpu` are counted if a session shows progress: name, tasks done and all tasks of
+    each function, tasks failed, and seconds and CPU seconds of the tasks done. `graph_bytes` is the
+    size of the data in its graphs, if a session wants tasks.
     """
 
     number: int
@@ -259,8 +259,7 @@ class ClusterComputation(NamedTuple):
     stop: float | None
     workers: int
     cpu_scheduler: float
-    total: int
-    done: int
+    functions: Sequence[tuple[str, int, int]]
     failed: int
     seconds: float
     cpu: float

@@ -20,7 +20,7 @@ from dask_diag.live.texts import (
     running_title,
     state_line,
 )
-from dask_diag.views.cell import swatch
+from dask_diag.views.cell import function_progress, progress_bar
 from dask_diag.views.escaping import shown
 from dask_diag.views.saved_picture import picture_of_lanes
 
@@ -44,7 +44,7 @@ def _parts(model: LiveModel) -> Iterator[str]:
     yield escape(preparation_line(model))
     yield _times(model)
     if model.share is not None:
-        yield _bar(model.share, "#3a8a46", 7)
+        yield progress_bar(model.share, "#3a8a46", 7)
     if model.has_rows:
         yield from _functions(model)
         yield from _stream(model)
@@ -79,21 +79,11 @@ def _rate(model: LiveModel) -> str:
     return f", {amount(ended / passed)} tasks/s" if passed > 0 and ended else ""
 
 
-def _bar(share: float, color: str, height: int) -> str:
-    return (
-        f'<div style="height: {height}px; border: 1px solid #8888; border-radius: 4px; '
-        f'overflow: hidden"><div style="height: 100%; width: {100 * share:.1f}%; '
-        f'background-color: {color}"></div></div>'
-    )
-
-
 def _functions(model: LiveModel) -> Iterator[str]:
     """A line for each function: tasks that are done, and of how many."""
     rows = list(function_rows(model))
     for row in islice(rows, _MOST_NAMES):
-        done = f"{row.done} of {row.planned}" if row.planned else row.done
-        name = f"{swatch(f'background-color: {row.color}')}{escape(row.name[:_NAME])}"
-        yield f"{name}: {done}{_bar(row.share, row.color, 4) if row.planned else ''}"
+        yield function_progress(row.name[:_NAME], row.color, row.done, row.planned, row.share)
     if len(rows) > _MOST_NAMES:
         yield f"and {count(len(rows) - _MOST_NAMES)} more functions"
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from functools import partial
+from html import escape
+from itertools import starmap
 from math import isnan
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO, cast, runtime_checkable
@@ -15,10 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO, cast, runti
 from dask.utils import format_time
 
 from dask_diag.capture.computation import Computation
+from dask_diag.capture.keys import count_functions
 from dask_diag.capture.task import ROW
 from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.wire import ClusterComputation
-from dask_diag.errors import ArgumentTypeError, number
+from dask_diag.cursor import ERASED, below_cursor, moves_cursor
+from dask_diag.errors import ArgumentTypeError, ArgumentValueError, number
 from dask_diag.formatting import seconds
 from dask_diag.profilers.base import Diagnostic
 from dask_diag.system.periodic import PeriodicThread
@@ -55,6 +60,35 @@ class CpuShare:
         if finished is None:
             return b"".join(rows)
         return finished.tasks.rows[self._position * ROW.size :]
+
+
+class FunctionTasks(NamedTuple):
+    """Tasks of a function: its name, how many are done, and how many there are, at least 1."""
+
+    name: str
+    done: int
+    total: int
+
+
+class DoneByFunction:
+    """Tasks of each function, updated from new keys."""
+
+    def __init__(self, computation: Computation) -> None:
+        self._compute = computation
+        self._position = 0
+        self._done: Counter[str] = Counter()
+
+    def read(self, are_all_done: bool) -> list[FunctionTasks]:
+        """Tasks of each function; none before the scheduler has its state."""
+        planned, dsk = self._compute.planned, self._compute.dsk
+        keys = self._compute.keys[self._position :]
+        self._position += len(keys)
+        self._done.update(count_functions(keys, dsk))
+        totals = {} if planned is None else planned.by_function(dsk)
+        return [
+            FunctionTasks(name, total if are_all_done else min(self._done[name], total), total)
+            for name, total in totals.items()
+        ]
 
 
 _LEAST_DONE = 0.05
@@ -107,6 +141,38 @@ def fitted(line: Callable[[int], str], width: int, columns: int) -> str:
     return line(max(0, width - max(0, surplus)))
 
 
+def largest(functions: Sequence[FunctionTasks], most: int) -> list[FunctionTasks]:
+    """The functions with most tasks, and the others in one."""
+    from dask_diag.views.escaping import shown
+
+    ordered = [
+        FunctionTasks(shown(name, _NAME), done, total)
+        for name, done, total in sorted(functions, key=lambda function: -function.total)
+    ]
+    if len(ordered) <= most + 1:
+        return ordered
+    rest = ordered[most:]
+    done, total = (sum(numbers) for numbers in zip(*(one[1:] for one in rest), strict=True))
+    return [*ordered[:most], FunctionTasks(f"and {len(rest):,} more", done, total)]
+
+
+def function_lines(
+    functions: Sequence[FunctionTasks], width: int, columns: int | None
+) -> list[str]:
+    """A bar for each function, all narrower where columns are too few."""
+    texts = [f"] {done:,}/{total:,} {name}" for name, done, total in functions]
+    if columns is not None:
+        fitting = min((columns - 2 - len(text) for text in texts), default=width)
+        width = min(width, max(_NARROWEST, fitting))
+    bars = ["#" * (width * done // total) for _, done, total in functions]
+    return [f"[{bar:<{width}}{text}" for bar, text in zip(bars, texts, strict=True)]
+
+
+_MOST_FUNCTIONS, _NAME, _NARROWEST = 10, 40, 10
+_ROWS, _OTHER_ROWS = 24, 3
+"""Rows of a terminal of unknown size; rows for the program, the bar, and the other functions."""
+
+
 def _time_left(bar: Bar) -> str:
     """Estimate from the finished tasks; empty while they are too few."""
     if bar.part < _LEAST_DONE or bar.elapsed < _LEAST_PASSED or bar.done >= bar.total:
@@ -126,12 +192,15 @@ class BarState(NamedTuple):
     bar : Bar
     ending : str or None
         Failure of the computation, empty if all is well; None while it runs.
+    functions : sequence of FunctionTasks or None
+        None if functions are not to be shown.
     """
 
     key: Hashable
     name: str
     bar: Bar
     ending: str | None = None
+    functions: Sequence[FunctionTasks] | None = None
 
 
 class UsersBar:
@@ -284,8 +353,10 @@ class Place(Protocol):
     def columns(self) -> int | None:
         """Number of columns; None if it is not known."""
 
-    def write(self, line: str, final: bool = False) -> None:
-        """Write a line; a final one is the last of its bar."""
+    def write(
+        self, line: str, final: bool = False, functions: Sequence[FunctionTasks] | None = None
+    ) -> None:
+        """Write a line, and functions where they fit; a final line is the last of its bar."""
 
 
 class ProgressOutput:
@@ -295,6 +366,8 @@ class ProgressOutput:
     ----------
     out : file or None
         None is whatever ``sys.stdout`` is when a line is written.
+    width : int
+        Characters of the bars of functions.
     fault : callable
         Called with the error if a line cannot be written.
 
@@ -304,10 +377,11 @@ class ProgressOutput:
         If `out` is no file open for writing text.
     """
 
-    def __init__(self, out: TextIO | None, fault: Callable[[Exception], None]) -> None:
+    def __init__(self, out: TextIO | None, width: int, fault: Callable[[Exception], None]) -> None:
         if out is not None and not hasattr(out, "write"):
             raise ArgumentTypeError(f"out: expected a file open for writing text, found {out!r}")
         self._out = out
+        self._width = width
         self._fault = fault
         # Guards `_drawn`: no other lock is taken, and nothing is waited for, while it is held.
         self._writing = threading.RLock()
@@ -331,19 +405,23 @@ class ProgressOutput:
             return None
         with suppress(KeyError, ValueError):
             return int(os.environ["COLUMNS"]) or None
-        with suppress(OSError, ValueError, AttributeError):
-            return os.get_terminal_size(stream.fileno()).columns or None
-        return None
+        return _terminal_size(stream)[0]
 
-    def write(self, line: str, final: bool = False) -> None:
-        """Write a line; a final one stays."""
+    def write(
+        self, line: str, final: bool = False, functions: Sequence[FunctionTasks] | None = None
+    ) -> None:
+        """Write a line, and functions below it where it can be drawn over; a final one stays."""
         stream = self._stream()
         if stream is None:
             return
         try:
             with self._writing:
                 if self._in_notebook():
-                    self._display(line, final)
+                    self._display(line, final, functions or ())
+                    return
+                if self.is_in_place() and functions is not None and moves_cursor():
+                    stream.write(self._in_rows(line, final, functions))
+                    stream.flush()
                     return
                 if self.is_in_place():
                     columns = None if final else self.columns()
@@ -357,23 +435,51 @@ class ProgressOutput:
         except Exception as error:
             self._fault(error)
 
+    def _in_rows(self, line: str, final: bool, functions: Sequence[FunctionTasks]) -> str:
+        """The program's output goes on at the cursor, above the bar, and is not drawn over."""
+        columns, height = self.columns(), _terminal_size(self._stream())[1] or _ROWS
+        most = max(0, min(_MOST_FUNCTIONS, height - _OTHER_ROWS))
+        lines = [line, *function_lines(largest(functions, most), self._width, columns)]
+        if final:
+            return ERASED + "\n".join(lines) + "\n"
+        return below_cursor([line[: columns and max(1, columns - 1)] for line in lines])
+
     def _stream(self) -> TextIO | None:
         return sys.stdout if self._out is None else self._out
 
     def _in_notebook(self) -> bool:
         return type(self._stream()).__module__.startswith("ipykernel")
 
-    def _display(self, line: str, final: bool) -> None:
+    def _display(self, line: str, final: bool, functions: Sequence[FunctionTasks]) -> None:
         # One output of the cell is replaced each time: also in the saved file.
         from IPython.display import display
 
-        data = {"text/plain": line}
+        rows = largest(functions, _MOST_FUNCTIONS)
+        data = {"text/plain": "\n".join([line, *function_lines(rows, self._width, None)])}
+        if rows:
+            from dask_diag.views.cell import function_progress
+            from dask_diag.views.colors import FunctionColors
+
+            colors = FunctionColors(name for name, *_ in rows)
+            html = [
+                function_progress(name, colors[name], f"{done:,}", f"{total:,}", done / total)
+                for name, done, total in rows
+            ]
+            data["text/html"] = f'<pre style="margin: 0">{escape(line)}</pre>' + "".join(html)
         if self._displayed is None:
             self._displayed = display(data, raw=True, display_id=True)
         else:
             self._displayed.update(data, raw=True)
         if final:
             self._displayed = None
+
+
+def _terminal_size(stream: TextIO | None) -> tuple[int | None, int | None]:
+    """Columns and rows, if they are known."""
+    with suppress(OSError, ValueError, AttributeError):
+        columns, rows = os.get_terminal_size(stream.fileno())  # type: ignore[union-attr]
+        return columns or None, rows or None
+    return None, None
 
 
 _LINES_IN_A_FILE = 10
@@ -412,11 +518,13 @@ class BarLines:
             if state.ending is not None:
                 self._written.pop(state.key, None)
                 if state.bar.elapsed >= self._minimum:
-                    self._place.write(self._line(state, state.ending), final=True)
+                    line = self._line(state, state.ending)
+                    self._place.write(line, final=True, functions=state.functions)
         if self._place.is_in_place():
             if running and running[0].bar.elapsed > self._minimum:
                 more = f"+{len(running) - 1} more" if len(running) > 1 else ""
-                self._place.write(self._line(running[0], more))
+                first = running[0]
+                self._place.write(self._line(first, more), functions=first.functions)
             return
         for state in running:
             if self._is_due(state):
@@ -451,7 +559,8 @@ def _ending_of(computation: ClusterComputation, is_last: bool) -> str | None:
         return "not finished" if is_last else None
     if computation.failed:
         return "failed"
-    return "" if computation.done >= computation.total else "cancelled"
+    are_done = all(done >= total for _, done, total in computation.functions)
+    return "" if are_done else "cancelled"
 
 
 class _Running(NamedTuple):
@@ -460,6 +569,7 @@ class _Running(NamedTuple):
     computation: Computation
     name: str
     share: CpuShare
+    functions: DoneByFunction | None
 
     def state(self, elapsed: float, ending: str | None = None) -> BarState:
         """Return the state after so many seconds."""
@@ -468,7 +578,8 @@ class _Running(NamedTuple):
             # dask's own bar is full at the end, also of a graph without tasks.
             done, total = total or 1, total or 1
         bar = Bar(done, total, elapsed, self.share.read())
-        return BarState(self.computation.number, self.name, bar, ending)
+        functions = None if self.functions is None else self.functions.read(ending == "")
+        return BarState(self.computation.number, self.name, bar, ending, functions)
 
 
 class ProgressBar(Diagnostic):
@@ -487,8 +598,11 @@ class ProgressBar(Diagnostic):
     label : str, default ""
         Text before the bar.
     bar : tqdm or rich.progress.Progress, optional
-        Your own bar, to show the progress in; `width` and `out` are then ignored. Default: a bar of
-        dask_diag.
+        Your own bar, to show the progress in; `width`, `out` and `by` are then ignored. Default: a
+        bar of dask_diag.
+    by : {"function"}, optional
+        Show below the bar a line for each of the 10 functions with most tasks, on a terminal and in
+        a notebook. Default: only the bar.
 
     Attributes
     ----------
@@ -543,15 +657,19 @@ class ProgressBar(Diagnostic):
         label: str = "",
         *,
         bar: object = None,
+        by: str | None = None,
     ) -> None:
         super().__init__()
         least = number("minimum", minimum, "seconds", above=0, or_equal=True)
         columns = int(number("width", width, "characters", above=1, or_equal=True))
         between = number("dt", dt, "seconds between updates", above=0, or_equal=True)
         self._dt = max(between, _SHORTEST_UPDATE)
+        if by not in (None, "function"):
+            raise ArgumentValueError(f"by: expected 'function' or None, found {by!r}")
+        self._by_function = by is not None
         fault = partial(self.fault, "to write the bar")
         text = " ".join(str(label or "").split())
-        place = out if isinstance(out, Place) else ProgressOutput(out, fault)
+        place = out if isinstance(out, Place) else ProgressOutput(out, columns, fault)
         self._display: BarLines | UsersBar
         if bar is None:
             self._display = BarLines(place, text, columns, least, self._dt)
@@ -587,7 +705,9 @@ class ProgressBar(Diagnostic):
             ]
             self._count += 1
             name = self._name(self._count)
-            self._bars[computation.number] = _Running(computation, name, CpuShare(computation))
+            functions = DoneByFunction(computation) if self._by_function else None
+            running = _Running(computation, name, CpuShare(computation), functions)
+            self._bars[computation.number] = running
             if len(self._bars) == 1:
                 fault = partial(self.fault, "to draw")
                 self._timer = PeriodicThread("progress", self._dt, self._redraw, fault, self._dt)
@@ -647,13 +767,15 @@ class ProgressBar(Diagnostic):
                 ending = _ending_of(computation, log.has_ended)
                 if ending is not None:
                     self._cluster_ended.add(key)
-                total, took = computation.total, computation.seconds
+                functions = list(starmap(FunctionTasks, computation.functions))
+                took = computation.seconds
                 bar = Bar(
-                    min(computation.done, total),
-                    total,
+                    sum(function.done for function in functions),
+                    sum(function.total for function in functions),
                     max((computation.stop or now) - computation.start, 0.0),
                     computation.cpu / took if took > 0 else None,
                 )
-                state = BarState(key, self._name(number), bar, ending)
+                by_function = functions if self._by_function else None
+                state = BarState(key, self._name(number), bar, ending, by_function)
                 states.append((ending is None, number, state))
         return [state for *_, state in sorted(states, key=lambda state: state[:2])]

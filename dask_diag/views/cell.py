@@ -64,6 +64,21 @@ def swatch(style: str) -> str:
     return f'<span style="{size}; {style}"></span>'
 
 
+def progress_bar(share: float, color: str, height: int) -> str:
+    """A bar that is filled to a share from 0 to 1."""
+    return (
+        f'<div style="height: {height}px; border: 1px solid #8888; border-radius: 4px; '
+        f'overflow: hidden"><div style="height: 100%; width: {100 * share:.1f}%; '
+        f'background-color: {color}"></div></div>'
+    )
+
+
+def function_progress(name: str, color: str, done: str, planned: str, share: float) -> str:
+    """Tasks of a function that are done, and of how many, if that is known."""
+    text = f"{swatch(f'background-color: {color}')}{escape(name)}: {done}"
+    return f"{text} of {planned}{progress_bar(share, color, 4)}" if planned else text
+
+
 def in_a_row(items: Iterable[str]) -> str:
     """Small texts, or HTML, beside each other."""
     spans = (f'<span style="display: inline-block">{item}</span>' for item in items)
