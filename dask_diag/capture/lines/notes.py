@@ -9,8 +9,8 @@ import dask
 
 from dask_diag.capture.failures import traceback_of
 from dask_diag.capture.keys import function_of_key
-from dask_diag.capture.lines.names import NOWHERE, Now, name_of_key, plain_name
-from dask_diag.capture.lines.sites import Site
+from dask_diag.capture.lines.names import Now, name_of_key, plain_name
+from dask_diag.capture.lines.sites import NOWHERE, Site
 from dask_diag.capture.lines.steps import EndedKinds
 from dask_diag.hooks.stack import keys_of_calls
 
