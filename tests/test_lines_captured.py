@@ -322,7 +322,8 @@ ONES = "x = da.ones(4, chunks=2)\n"
             "with dask.config.set({'optimization.fuse.delayed': True}):\n    b.compute()\n"
             "with dask.config.set({'optimization.fuse.active': True}):\n    x.compute()\n",
             {
-                "abs": "a = dask.delayed(abs)(-1)",
+                # An older dask does not keep its steps: one line has the task.
+                "abs": ("a = dask.delayed(abs)(-1)", "b = dask.delayed(add_one)(a)"),
                 "add_one": "b = dask.delayed(add_one)(a)",
                 "ones_like": "x = da.ones(4, chunks=2)",
             },
@@ -336,8 +337,9 @@ def test_lines_of_programs(file, program, expected):
         exec(compile(program, file, "exec"), {**names, "add_one": _add_one})
     if file == "chain.py" and sys.version_info < (3, 11):
         pytest.skip("this Python knows only where a chain begins")
-    found = {function: _lines_of(profiler.recording, function) for function in expected}
-    assert found == {function: {line} for function, line in expected.items()}
+    for function, lines in expected.items():
+        found = _lines_of(profiler.recording, function)
+        assert set() < found <= ({lines} if isinstance(lines, str) else set(lines)), function
 
 
 def test_fused_tasks_of_one_name_can_have_different_steps():

@@ -21,7 +21,7 @@ class Origin(NamedTuple):
 
 BEFORE = Origin(None, LineSource.BEFORE)
 
-_TOKEN = re.compile(r"[0-9a-f]{32}")
+_TOKEN = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _COPY = re.compile(r"-[0-9a-f]{32}$")
 """What dask adds to names of collections that it hides from the optimizer."""
 _FUSED_INDEX = "_."
