@@ -131,16 +131,23 @@ def load_ipython_extension(ipython: Any) -> None:
     from dask_diag.cli.magic import DiagMagics
 
     ipython.register_magics(DiagMagics)
+    # It has loaded dask, if nothing had before.
+    _read_settings()
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-if "dask" in sys.modules:
-    # A program may look at these settings, or change some, before its first profiler.
+def _read_settings() -> None:
+    """Add the defaults to dask's configuration, and note lines from now on if it says so."""
     from dask_diag.config import load_defaults
 
     load_defaults()
     if sys.modules["dask"].config.get("diag.lines.capture", None) == "always":
         importlib.import_module("dask_diag.hooks.lines").start_capturing()
+
+
+if "dask" in sys.modules:
+    # A program may look at these settings, or change some, before its first profiler.
+    _read_settings()

@@ -23,7 +23,7 @@ from dask_diag.live.texts import line_rows
 from dask_diag.model.codes import Root
 from dask_diag.model.tables import TABLES
 from dask_diag.storage.write import Writer
-from dask_diag.views.compare import comparison_summary
+from dask_diag.views.compare import comparison_summary, run_comparison_summary
 from dask_diag.views.findings import location
 
 from .recordings import (
@@ -291,6 +291,14 @@ def test_lines_are_compared_by_their_file_and_text():
     assert "line that built it" not in str(
         comparison_summary(dask_diag.compare(NOTHING, after), "a.diag", "b.diag")
     )
+    runs = dask_diag.compare([before, before], [after, after])
+    of_lines = [row for row in runs.changes.to_dicts() if row["kind"] == "line"]
+    assert of_lines[0]["name"] == "analysis.py: z = y.map_blocks(slow)"
+    assert of_lines[0]["verdict"] == "less"
+    assert (of_lines[0]["before"], of_lines[0]["after"]) == pytest.approx((6.0, 1.0))
+    text = str(run_comparison_summary(runs))
+    assert re.search(r"analysis.py: z = y.map_blocks\(slow\) +6.00 s +1.00 s +-83%.* less", text)
+    assert not [name for name in runs.regressions(0.0) if "analysis" in name]
 
 
 @pytest.mark.leaves_files

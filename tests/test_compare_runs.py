@@ -288,7 +288,7 @@ def around(seconds):
 
 def compared(**quantities):
     """Three runs on each side: of each kind, the seconds of some names before and after."""
-    kinds = {"run": {}, "phase": {}, "function": {}, "activity": {}, **quantities}
+    kinds = {"run": {}, "phase": {}, "function": {}, "activity": {}, "line": {}, **quantities}
     kinds["run"] = {"wall": (around(10.0), around(10.0)), **kinds["run"]}
 
     def side(which):

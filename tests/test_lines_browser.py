@@ -7,6 +7,7 @@ import pytest
 from dask_diag import report
 
 from .recordings import recording_with_lines
+from .test_pinned_browser import TASK_AT
 
 pytestmark = [pytest.mark.browser, pytest.mark.leaves_files]
 
@@ -41,6 +42,15 @@ def test_lines_show_their_share_and_their_tasks_and_tasks_their_lines(open_file,
     page.wait_for_function(f"({OUTLINED})() === 5")
     page.get_by_role("button", name="21", exact=True).click()
     page.wait_for_function(f"({OUTLINED})() === 2")
+    # Pointing at a task marks its lines, until the mouse moves on.
+    place = "() => document.querySelectorAll('#by-line .built-pinned').length"
+    for time, lines in ((1.0, 3), (11.5, 1)):
+        x, y = page.evaluate(TASK_AT, [time, 100])
+        page.mouse.move(x - 3, y)
+        page.mouse.move(x, y)
+        page.wait_for_function(f"({place})() === {lines}")
+    page.mouse.move(2, 2)
+    page.wait_for_function(f"({place})() === 0")
     # A pinned task names the lines that built it.
     page.locator("[data-task]").first.click()
     page.wait_for_function("document.querySelector('#pinned').textContent.includes('built by')")

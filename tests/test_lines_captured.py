@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import sys
 from operator import add
 
 import dask
@@ -106,6 +108,7 @@ BAG = [
     lambda: _bag().distinct(),
     lambda: _bag().topk(2),
     lambda: _bag().map_partitions(list),
+    lambda: _bag().map_partitions(iter).map(abs),
     lambda: _bag().map(lambda v: [v, v]).flatten(),
     lambda: _bag().map(lambda v: (v, v)).pluck(0),
     lambda: _bag().accumulate(add),
@@ -140,10 +143,6 @@ def _two(value):
     return value, value
 
 
-def _store_delayed():
-    return dask.delayed(np.sum)(_array())
-
-
 DELAYED = [
     lambda: _increment(1),
     lambda: _increment(_increment(1)) + 1,
@@ -156,7 +155,6 @@ DELAYED = [
     lambda: dask.delayed(np.sum)(_array()),
     lambda: -_increment(2),
     lambda: 2 * _increment(2),
-    _store_delayed,
     lambda: _increment(dask.delayed(5)),
     lambda: _increment(1, dask_key_name="mine"),
     lambda: clone(_array()),
@@ -277,6 +275,71 @@ def test_lines_of_expressions_go_with_what_the_optimizer_makes_of_them():
     assert _lines_of(recording, "min-tree") == {"old = before.y.min()"}
     of_largest = _lines_of(recording, "nlargest") | _lines_of(recording, "nlargest-tree")
     assert of_largest == {"largest = indexed.x.nlargest(2)"}
+
+
+MADE = "import dataclasses, functools\nones = functools.partial(da.ones, 4, chunks=2)\n"
+ONES = "x = da.ones(4, chunks=2)\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "program", "expected"),
+    [
+        (
+            "chain.py",
+            "total = (da.ones(4, chunks=2)\n    .map_blocks(add_one)\n    .sum())\ntotal.compute()",
+            {"add_one": ".map_blocks(add_one)", "sum": ".sum())"},
+        ),
+        (
+            "later.py",
+            "value = dask.delayed(complex)(1, 2)\nreal = value.real\nreal.compute()",
+            {"complex": "value = dask.delayed(complex)(1, 2)", "getattr": "real = value.real"},
+        ),
+        # A cell that was edited and run again: the later line counts.
+        (
+            "<ipython-input-3-1a2b>",
+            f"{ONES}again = da.ones(4, chunks=2)\nagain.compute()",
+            {"ones_like": "again = da.ones(4, chunks=2)"},
+        ),
+        ("<doctest guide.rst[2]>", f"{ONES}x.compute()", {"ones_like": ONES.strip()}),
+        ("<stdin>", f"{ONES}x.compute()", {"ones_like": ONES.strip()}),
+        # Methods that a library writes are not the program's.
+        (
+            "made.py",
+            f"{MADE}Made = dataclasses.make_dataclass("
+            "'Made', [('x', object, dataclasses.field(default_factory=ones))])\n"
+            "made = Made()\nmade.x.compute()",
+            {"ones_like": "made = Made()"},
+        ),
+        ("clone.py", f"{ONES}y = clone(x)\ny.compute()", {"ones_like": ONES.strip()}),
+        (
+            "persisted.py",
+            "x = da.ones(4, chunks=2).persist()\ntotal = x.sum()\ntotal.compute()",
+            {"ones_like": "x = da.ones(4, chunks=2).persist()", "sum": "total = x.sum()"},
+        ),
+        (
+            "fused.py",
+            "a = dask.delayed(abs)(-1)\nb = dask.delayed(add_one)(a)\nx = da.ones(4, chunks=2)\n"
+            "with dask.config.set({'optimization.fuse.delayed': True}):\n    b.compute()\n"
+            "with dask.config.set({'optimization.fuse.active': True}):\n    x.compute()\n",
+            {
+                # An older dask does not keep its steps: one line has the task.
+                "abs": ("a = dask.delayed(abs)(-1)", "b = dask.delayed(add_one)(a)"),
+                "add_one": "b = dask.delayed(add_one)(a)",
+                "ones_like": "x = da.ones(4, chunks=2)",
+            },
+        ),
+    ],
+)
+def test_lines_of_programs(file, program, expected):
+    linecache.cache[file] = len(program), None, program.splitlines(True), file
+    names = {"__name__": "__main__", "__file__": file, "da": da, "dask": dask, "clone": clone}
+    with dask.config.set(scheduler="synchronous"), Profiler() as profiler:
+        exec(compile(program, file, "exec"), {**names, "add_one": _add_one})
+    if file == "chain.py" and sys.version_info < (3, 11):
+        pytest.skip("this Python knows only where a chain begins")
+    for function, lines in expected.items():
+        found = _lines_of(profiler.recording, function)
+        assert set() < found <= ({lines} if isinstance(lines, str) else set(lines)), function
 
 
 def test_fused_tasks_of_one_name_can_have_different_steps():

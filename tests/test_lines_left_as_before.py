@@ -9,6 +9,10 @@ import sys
 import threading
 import traceback
 import weakref
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from multiprocessing import get_context
+from types import SimpleNamespace
 
 import dask
 import dask.array as da
@@ -19,6 +23,7 @@ import pandas as pd
 import pytest
 from dask.highlevelgraph import HighLevelGraph
 
+import dask_diag
 from dask_diag import Profiler, load, record
 from dask_diag.capture.lines.names import Now
 from dask_diag.hooks import lines
@@ -163,6 +168,30 @@ def test_a_step_that_fails_has_the_traceback_that_it_has_without_profilers():
     assert not [name for name in stacks[0] if "timed" in name.lower()]
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes")
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads", "processes"])
+def test_the_exception_of_a_failing_task_names_its_line_where_a_setting_says_so(scheduler, asked):
+    pool = ProcessPoolExecutor(1, mp_context=get_context("fork"))
+    with (
+        pool,
+        dask.config.set({"scheduler": scheduler, "diag.lines.notes": asked}),
+        dask.config.set(pool=pool) if scheduler == "processes" else nullcontext(),
+        Profiler() as profiler,
+        pytest.raises(ArithmeticError, match=r"^no") as caught,
+    ):
+        added = da.ones(4, chunks=2).map_blocks(_add_one)
+        failing = added.map_blocks(_fail, dtype=float)
+        failing.sum().compute()
+    (note,) = getattr(caught.value, "__notes__", []) if asked else ("",)
+    assert ("failing = added.map_blocks(_fail, dtype=float)" in note) == asked
+    # Which step of a fused task failed is not known of another process.
+    is_one = "This line built" in note and "added = da.ones" not in note
+    assert is_one == (asked and scheduler != "processes")
+    assert not hasattr(caught.value, "__notes__") or asked
+    assert profiler.notices() == []
+
+
 def test_a_dask_without_one_of_the_functions_is_recorded_without_lines(monkeypatch):
     monkeypatch.setattr(
         lines, "_REPLACED", [*lines._REPLACED, lines._Replaced("dask.core", "gone", lambda f: f)]
@@ -217,7 +246,8 @@ def test_what_was_built_before_is_not_guessed():
 def test_capture_can_go_on_always_within_bounds_or_never(when, captured):
     with dask.config.set({"diag.lines.capture": when, "scheduler": "synchronous"}):
         try:
-            lines.start_capturing()
+            # As %load_ext does.
+            dask_diag.load_ipython_extension(SimpleNamespace(register_magics=lambda magics: None))
             x = da.ones(4, chunks=2).sum()
             with Profiler() as profiler:
                 x.compute()
@@ -341,7 +371,8 @@ def _spin_by_lines():
 
 
 def test_processes_send_the_seconds_of_steps():
-    with Profiler() as profiler, dask.config.set(scheduler="processes", num_workers=1):
+    pool = ProcessPoolExecutor(1, mp_context=get_context("fork"))
+    with pool, Profiler() as profiler, dask.config.set(scheduler="processes", pool=pool):
         _spin_by_lines()
     recording = profiler.recording
     assert _how(recording) == {"name"}

@@ -259,24 +259,36 @@ def table_of_lines(recording: Recording, built: BuiltBy, sizes: FloatArray | Non
     return table.in_units(**units, bytes="bytes")
 
 
+def seconds_by_text(
+    recording: Recording, of: str = "seconds"
+) -> dict[str, tuple[SourceLine, float]]:
+    """The last line, and the seconds of all, by the names of files and the text; cells by the text.
+
+    `of` is a column of `lines`.
+    """
+    found: dict[str, tuple[SourceLine, float]] = {}
+    rows = table_of_lines(recording, BuiltBy.of(recording))
+    # A cell has another name each time that it runs.
+    cells = {*recording.lines.cell.values} - {""}
+    for file, line, text, seconds in rows.tuples("file", "line", "text", of):
+        same = f"{os.path.basename(file)}: {text}" if line and file not in cells else text
+        _, before = found.get(same, (UNKNOWN, 0.0))
+        found[same] = SourceLine(file, line, text), before + float(np.nan_to_num(seconds))
+    return found
+
+
 def changes_of_lines(before: Recording, after: Recording) -> Table:
     """Seconds of lines in two recordings, the largest change first.
 
     Lines move when a program is edited: a line is the same by the name of its file and its text. A
     cell has another name each time that it runs: a line of a cell is the same by its text.
     """
-    both: dict[tuple[str, str], list[float]] = {}
-    places: dict[tuple[str, str], SourceLine] = {}
-    for side, recording in enumerate((before, after)):
-        rows = table_of_lines(recording, BuiltBy.of(recording))
-        cells = {*recording.lines.cell.values} - {""}
-        for file, line, text, seconds in rows.tuples("file", "line", "text", "seconds"):
-            same = "" if file in cells else os.path.basename(file), text
-            places[same] = SourceLine(file, line, text)
-            both.setdefault(same, [0.0, 0.0])[side] += seconds
-    order = sorted(both, key=lambda same: -abs(both[same][1] - both[same][0]))
+    was, now = seconds_by_text(before), seconds_by_text(after)
+    last, nowhere = was | now, (UNKNOWN, 0.0)
+    both = {name: (was.get(name, nowhere)[1], now.get(name, nowhere)[1]) for name in last}
+    order = sorted(both, key=lambda name: -abs(both[name][1] - both[name][0]))
     return table_of(
-        [(*places[same], *both[same]) for same in order],
+        [(*last[name][0], *both[name]) for name in order],
         file=str,
         line=int,
         text=str,

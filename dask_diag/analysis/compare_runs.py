@@ -16,6 +16,7 @@ import numpy as np
 from toolz import concat, unique
 
 from dask_diag.analysis.activities import activities
+from dask_diag.analysis.built_by import seconds_by_text
 from dask_diag.analysis.compare import (
     CPU,
     TIME,
@@ -41,7 +42,8 @@ COMPUTING = "computing"
 _RISK_OF_RUNS = 0.012
 """The probability that chance alone makes wall or computing seem slower; and the same of"""
 _RISK_OF_PARTS = 0.004
-"""all functions together, of all phases together, and of all activities together."""
+"""all functions together, of all phases together, and of all activities and lines together."""
+_NEVER_SLOWER = ("activity", "line")
 _EIGHT_OF_TEN = 0.842
 """Standard errors by which a change must exceed what looks like chance, to be found that often."""
 _MOST_RUNS = 100
@@ -59,14 +61,15 @@ class RunComparison(NamedTuple):
         A row per quantity, the largest change of each kind first. Columns:
 
         * ``kind`` and ``name``: ``run`` (``wall``, the wall time, and ``computing``, the time in
-          computations; or ``cpu``), ``phase`` (of the wall time), ``function`` (task time) or
-          ``activity`` (worker time).
+          computations; or ``cpu``), ``phase`` (of the wall time), ``function`` (task time),
+          ``activity`` (worker time) or ``line`` (task time by the line that built the tasks: the
+          name of its file and its text).
         * ``before`` and ``after``: means over runs, in seconds; ``change`` is their difference.
         * ``spread``: the change that differences between runs explain, in seconds.
         * ``verdict``: ``slower`` or ``faster`` if the change exceeds the spread (for a phase, also
           1% of the wall time), otherwise ``unchanged``; ``too few runs`` if neither side has two
-          runs; ``added`` or ``removed``. Activities have ``more`` or ``less`` instead of ``slower``
-          and ``faster``.
+          runs; ``added`` or ``removed``. Activities and lines have ``more`` or ``less`` instead of
+          ``slower`` and ``faster``.
     runs : tuple of int
         Numbers of runs, before and after.
     others : tuple of float
@@ -177,7 +180,8 @@ class _Change(NamedTuple):
         was, is_now = self.before.any(), self.after.any()
         if not (was and is_now):
             return "removed" if was else "added" if is_now else "unchanged"
-        words = ("more", "less") if self.kind == "activity" else ("slower", "faster")
+        # The seconds of lines are those of functions, divided in another way.
+        words = ("more", "less") if self.kind in _NEVER_SLOWER else ("slower", "faster")
         # NaN is the larger of the two.
         spread = np.maximum(self.spread(risk), self.least)
         return verdict_of(self.change, spread, *words, "too few runs")
@@ -207,7 +211,8 @@ def measures_of(recording: Recording, of: str = TIME) -> Measures:
     """The compared seconds of a run."""
     if of == CPU:
         cpu = totals_by(recording.tasks.function, np.nan_to_num(recording.tasks.thread_cpu))
-        return {"run": {CPU: sum(cpu.values())}, "phase": {}, "function": cpu, "activity": {}}
+        run = {"run": {CPU: sum(cpu.values())}, "phase": {}, "function": cpu, "activity": {}}
+        return {**run, "line": _seconds_of_lines(recording, "cpu_seconds")}
     in_phases, in_activities, tasks = phases(recording), activities(recording), recording.tasks
 
     return {
@@ -218,27 +223,32 @@ def measures_of(recording: Recording, of: str = TIME) -> Measures:
         "phase": lookup(in_phases["phase"], in_phases["seconds"]),
         "function": totals_by(tasks.function, np.nan_to_num(tasks.stop - tasks.start)),
         "activity": lookup(in_activities["activity"], in_activities["value"]),
+        "line": _seconds_of_lines(recording, "seconds"),
     }
+
+
+def _seconds_of_lines(recording: Recording, of: str) -> dict[str, float]:
+    return {name: seconds for name, (_, seconds) in seconds_by_text(recording, of).items()}
 
 
 def compare_measures(before: Sequence[Measures], after: Sequence[Measures]) -> RunComparison:
     """Compare runs by seconds, as `compare` does."""
     wall = float(np.mean([run["run"].get(WALL, 0.0) for run in before]))
     rows = []
-    for kind in ("run", "phase", "function", "activity"):
-        names = unique(concat(run[kind] for run in (*before, *after)))
+    for kinds in (("run",), ("phase",), ("function",), _NEVER_SLOWER):
         changes = [
             _Change(kind, name, _values(before, kind, name), _values(after, kind, name), wall)
-            for name in names
+            for kind in kinds
+            for name in unique(concat(run[kind] for run in (*before, *after)))
         ]
-        if kind == "run":
+        if kinds == ("run",):
             risk = _risk_of_runs(changes)
         else:
             risk = _RISK_OF_PARTS / max(1, sum(change.is_judged for change in changes))
-            changes.sort(key=lambda change: -abs(change.change))
+            changes.sort(key=lambda change: (kinds.index(change.kind), -abs(change.change)))
         for each in changes:
             means = each.before.mean(), each.after.mean(), each.change
-            rows.append((kind, each.name, *means, each.spread(risk), each.verdict(risk)))
+            rows.append((each.kind, each.name, *means, each.spread(risk), each.verdict(risk)))
     numbers = dict.fromkeys(("before", "after", "change", "spread"), float)
     table = table_of(rows, kind=str, name=str, **numbers, verdict=str)
     table = table.in_units(**dict.fromkeys(numbers, "s"))

@@ -28,6 +28,7 @@ from dask_diag.capture.keys import (
     names_of_plain_keys,
     tasks_not_submitted,
 )
+from dask_diag.capture.lines.notes import note_lines
 from dask_diag.capture.lines.steps import NO_KINDS
 from dask_diag.capture.log import (
     NO_DEPENDENCIES,
@@ -373,6 +374,11 @@ def _failure_of(computation: Computation) -> tuple[str, str]:
         elif error is not None:
             # As where its result could not be pickled.
             wrapper.failure = failure_of(error)
+    # The synchronous scheduler does not come to know the key of the task that fails.
+    wrappers = [wrapper] if wrapper is not None else computation.aside.copy().values()
+    failed = next((one for one in wrappers if one.error == name), None)
+    if failed is not None:
+        note_lines(error, failed.key, computation.kinds)
     return name, pool_end
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import takewhile
 from threading import get_ident
-from types import CodeType, FrameType, GeneratorType, MappingProxyType
+from types import CodeType, FrameType, GeneratorType, MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, TypedDict
 
 import dask._task_spec
@@ -354,3 +354,26 @@ def called_from(frame: FrameType | None) -> object:
             return getattr(task, "func", None)
         frame = frame.f_back
     return None
+
+
+def keys_of_calls(traceback: TracebackType | None) -> list[Hashable]:
+    """The keys of the task, and of the steps of a fused one, in whose calls an error was raised.
+
+    They are empty for an error of another process. Tasks of a computation inside the task are not
+    among them.
+    """
+    keys: list[Hashable] = []
+    executed: FrameType | None = None
+    while traceback is not None:
+        frame = traceback.tb_frame
+        if frame.f_code is _EXECUTE_TASK:
+            # An error that was raised again has its frame twice.
+            if executed not in (None, frame):
+                break
+            executed = frame
+        if frame.f_code is _CALL_TASK and executed is not None:
+            variables = frame.f_locals
+            keys.append(getattr(variables.get("self"), "key", None))
+            _clear(variables)
+        traceback = traceback.tb_next
+    return keys

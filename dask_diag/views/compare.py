@@ -31,7 +31,7 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import amount, count, counted, percent, quantity, seconds, size
 from dask_diag.model.recording import Recording, Source, Sources, is_source, recordings_of
 from dask_diag.views.built_by import name_of_line
-from dask_diag.views.cell import make_summary, table_summary
+from dask_diag.views.cell import make_summary
 from dask_diag.views.escaping import shown
 from dask_diag.views.text import Record, Summary, SummaryParts
 
@@ -80,9 +80,9 @@ def compare(before: Sources, after: Sources, *, of: str = TIME) -> Comparison | 
     -------
     Comparison or RunComparison
         For two recordings, a `Comparison`: functions, judged by the durations of their tasks. For
-        lists, a `RunComparison`: wall time, phases, functions and activities, by their means over
-        runs. Both have ``regressions(share)``, the names of everything that is slower by more than
-        a share, and show in a notebook what ``dask-diag compare`` prints.
+        lists, a `RunComparison`: wall time, phases, functions, lines and activities, by their means
+        over runs. Both have ``regressions(share)``, the names of everything that is slower by more
+        than a share, and show in a notebook what ``dask-diag compare`` prints.
 
     Raises
     ------
@@ -326,7 +326,9 @@ def run_comparison_summary(comparison: RunComparison) -> Summary:
         *(_runs_row({**runs[key], "name": name}) for key, name in totals.items()),
     ]
     notes = [*note_on_unrelated(functions), *_notes(comparison, len(functions), whole, what)]
-    return table_summary(headline, _HEADINGS, lines, notes)
+    of_lines = [_runs_row(row) for row in rows.get("line", [])[:_LINES_SHOWN]]
+    above = (LINE_HEADINGS[0], *_HEADINGS[1:]), of_lines
+    return make_summary(SummaryParts(headline, _HEADINGS, lines, notices=notes, above=above))
 
 
 def run_comparison_title(comparison: RunComparison) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Hashable, Iterable
 from itertools import islice
-from types import FrameType
 from typing import NamedTuple, TypeVar, cast
 
 from dask_diag.capture.lines.sites import Site, Sites
@@ -21,7 +20,7 @@ class Origin(NamedTuple):
 
 BEFORE = Origin(None, LineSource.BEFORE)
 
-_TOKEN = re.compile(r"[0-9a-f]{32}")
+_TOKEN = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _COPY = 33
 """Length of what dask adds to names of collections that it hides from the optimizer: a dash and 32
 digits."""
@@ -136,8 +135,6 @@ _UNKNOWN = Site([], [], "")
 _MOST_SHARED = 10_000
 _MOST_FAULTS = 5
 T = TypeVar("T")
-NOWHERE = Site([], [], "")
-"""Of names that were made where no frame of the user's is on the stack, as on a pool's threads."""
 
 
 class Capture:
@@ -155,20 +152,17 @@ class Capture:
     names : NamedSites
     faults : set of str
         Errors, each once; nothing is raised into the user's program.
-    is_users : callable
-        Whether a frame is of the user's program.
+    here, is_users : callable
+        The site of a frame and its callers, and whether a frame is of the user's program: see
+        `Sites`.
     """
 
     def __init__(self, most: int, packages: Collection[str] = ()) -> None:
         self.names = NamedSites(most)
         self.faults: set[str] = set()
-        self._sites = Sites(packages)
-        self.is_users = self._sites.is_users
+        sites = Sites(packages)
+        self.here, self.is_users = sites.here, sites.is_users
         self._shared: dict[Hashable, object] = {}
-
-    def here(self, frame: FrameType | None) -> Site:
-        """The site of a frame and its callers."""
-        return self._sites.here(frame) or NOWHERE
 
     def shared(self, key: Hashable, value: T) -> T:
         """The first value that was given for a key: few objects for many computations."""

@@ -18,8 +18,8 @@ from dask_diag.system.code import USER, owner_of_file
 
 _SCRIPTS = sysconfig.get_path("scripts")
 """Folder of the commands that packages install, which run the user's program, as pytest."""
-MOST_FRAMES = 16
-"""Callers of a line that are noted, at most; the innermost come first."""
+_LONGEST_KEY = 2 * 16
+"""Two numbers for a frame: 16 callers of a line are noted at most; the innermost come first."""
 _OUTERMOST = "<module>"
 """Below are programs that run the user's: IPython, pytest, ``runpy``."""
 _OF_SHELLS = "<stdin>", "<ipython-input-", "<doctest ", "<input>", "<console>"
@@ -65,7 +65,32 @@ class Site:
         return self._places
 
 
+NOWHERE = Site([], [], "")
+"""Of names that were made where no frame of the user's is on the stack, as on a pool's threads."""
 _SAY_NOTHING = {"<lambda>", "wrapper", "wrapped", "inner", "<genexpr>", "<listcomp>"}
+
+
+class _Owners(dict[str, object]):
+    """Whether each file is the user's: true, false or `_MAYBE`, found when first asked for."""
+
+    def __init__(self, packages: Collection[str]) -> None:
+        super().__init__({_TYPED_OR_MADE: _MAYBE})
+        self._packages = tuple(f"/{name}{end}" for name in packages for end in ("/", ".py"))
+
+    def __missing__(self, file: str) -> bool:
+        is_users = self[file] = self._owns(file)
+        return is_users
+
+    def _owns(self, file: str) -> bool:
+        if file.startswith("<"):
+            return file.startswith(_OF_SHELLS)
+        path = file.replace("\\", "/")
+        if any(name in path for name in self._packages):
+            return True
+        return owner_of_file(file) == USER and not file.startswith(_SCRIPTS)
+
+
+_MAYBE = "maybe"
 
 
 class Sites:
@@ -78,38 +103,35 @@ class Sites:
     """
 
     def __init__(self, packages: Collection[str] = ()) -> None:
-        self._packages = tuple(f"/{name}{end}" for name in packages for end in ("/", ".py"))
-        self._is_users: dict[str, bool | None] = {}
+        self._owners = _Owners(packages)
         self._sites: dict[tuple[int, ...], Site] = {}
 
-    def here(self, frame: FrameType | None) -> Site | None:
-        """The site of a frame and its callers; None if none of them is the user's."""
-        is_users = self._is_users
-        called = first = None
-        key: list[int] = []
-        left = MOST_FRAMES
+    def here(self, frame: FrameType | None) -> Site:
+        """The site of a frame and its callers; `NOWHERE` if none of them is the user's."""
+        owners, called = self._owners, None
+        # Each frame takes as few steps as it can: a loop for those of libraries comes first.
         while frame is not None:
             code = frame.f_code
-            is_user = is_users.get(code.co_filename)
-            if is_user is None:
-                is_user = self._look_at(frame)
-            if is_user:
-                key += (id(code), frame.f_lasti)
-                if first is None:
-                    first = frame
-                left -= 1
-                if not left or code.co_name == _OUTERMOST:
-                    break
-            elif first is None:
-                called = code
+            owner = owners[code.co_filename]
+            if owner and (owner is True or _is_typed(frame)):
+                break
+            called = code
             frame = frame.f_back
-        if first is None:
-            return None
+        else:
+            return NOWHERE
+        key = [id(code), frame.f_lasti]
+        caller = None if code.co_name == _OUTERMOST else frame.f_back
+        while caller is not None:
+            code = caller.f_code
+            owner = owners[code.co_filename]
+            if owner and (owner is True or _is_typed(caller)):
+                key += (id(code), caller.f_lasti)
+                if code.co_name == _OUTERMOST or len(key) == _LONGEST_KEY:
+                    break
+            caller = caller.f_back
         # By its numbers alone: to hash a code object would read all of it.
-        site = self._sites.get(tuple(key))
-        if site is None:
-            site = self._add(tuple(key), first, called)
-        return site
+        numbers = tuple(key)
+        return self._sites.get(numbers) or self._add(numbers, frame, called)
 
     def _add(self, key: tuple[int, ...], frame: FrameType | None, called: CodeType | None) -> Site:
         codes: list[CodeType] = []
@@ -123,25 +145,8 @@ class Sites:
 
     def is_users(self, frame: FrameType) -> bool:
         """Whether a frame is of the user's program."""
-        known = self._is_users.get(frame.f_code.co_filename)
-        return self._look_at(frame) if known is None else known
-
-    def _look_at(self, frame: FrameType) -> bool:
-        """Whether a frame of a file that was not seen yet is the user's."""
-        file = frame.f_code.co_filename
-        if file == _TYPED_OR_MADE:
-            # Never noted for the file, which may be either.
-            return _is_typed(frame)
-        is_users = self._is_users[file] = self._owns(file)
-        return is_users
-
-    def _owns(self, file: str) -> bool:
-        if file.startswith("<"):
-            return file.startswith(_OF_SHELLS)
-        path = file.replace("\\", "/")
-        if any(name in path for name in self._packages):
-            return True
-        return owner_of_file(file) == USER and not file.startswith(_SCRIPTS)
+        owner = self._owners[frame.f_code.co_filename]
+        return owner is True or (owner is _MAYBE and _is_typed(frame))
 
 
 def _is_typed(frame: FrameType) -> bool:

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from dask_diag.capture.failures import passes_errors_on
 from dask_diag.capture.keys import function_of, function_of_key, is_plain
-from dask_diag.capture.lines.names import BEFORE, NOWHERE, Capture, Origin, name_of_key, plain_name
+from dask_diag.capture.lines.names import BEFORE, Capture, Origin, name_of_key, plain_name
+from dask_diag.capture.lines.sites import NOWHERE
 from dask_diag.capture.task import leave_steps
 from dask_diag.hooks.stack import (
     DataNode,

@@ -11,7 +11,7 @@ from itertools import count as counter
 from typing import NamedTuple
 
 import numpy as np
-from bokeh.events import Tap
+from bokeh.events import MouseLeave, MouseMove, Tap
 from bokeh.models import (
     ColumnDataSource,
     CustomJS,
@@ -543,7 +543,7 @@ def _add_outlines(plot: figure, **style: str | float) -> ColumnDataSource:
 
 
 def _add_pins(plot: figure, rectangles: ColumnDataSource) -> None:
-    """Add outlines of tasks and paths, which scripts of the page find by name, and a click.
+    """Add outlines of tasks and paths, which scripts of the page find by name, and the mouse.
 
     Outlines have the color of the page's text, light or dark.
     """
@@ -555,8 +555,10 @@ def _add_pins(plot: figure, rectangles: ColumnDataSource) -> None:
         _add_outlines(plot, line_color="black", line_width=2).name = outlines
         look = {"line_color": "black", "line_width": 1.5}
         plot.segment("x0", "y0", "x1", "y1", source=empty_source("x0 y0 x1 y1", path), **look)
-    code = call("plots/tasks/tap.js", "tapped", "rectangles, cb_obj")
-    plot.js_on_event(Tap, CustomJS(args={"rectangles": rectangles}, code=code))
+    code = call("plots/tasks/tap.js", "heard", "rectangles, cb_obj")
+    hear = CustomJS(args={"rectangles": rectangles}, code=code)
+    for event in Tap, MouseMove, MouseLeave:
+        plot.js_on_event(event, hear)
 
 
 # Lanes of a cluster's workers: strips of transfers and spills below, hatched absence.

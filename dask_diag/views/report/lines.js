@@ -1,9 +1,10 @@
 // The source of the program: the share of each line in what the reader chooses to see. Pointing at a line
-// outlines its tasks in the timeline; a pinned task marks the lines that built it. lines.py has the numbers.
+// outlines its tasks in the timeline; a pinned task, or the one that the mouse points at, marks the lines
+// that built it. lines.py has the numbers.
 
 import {unpacked} from "../plots/binary_columns.js"
 import {emptied} from "../plots/columns.js"
-import {outlines_of} from "../plots/tasks/pinning.js"
+import {outlines_of, task_at} from "../plots/tasks/pinning.js"
 import {count, percent, seconds, size} from "../formatting.js"
 import {models_of, RECTANGLES, tasks_in, TASKS} from "./models.js"
 
@@ -15,7 +16,8 @@ const [TASKS_OF, FUNCTIONS, COLOR, GROUPS] = [4, 5, 6, 7]
 export function show_lines({modes, groups}, has_figures) {
     const root = document.getElementById("by-line")
     const rows = [...root.querySelectorAll("[data-line]")]
-    const page = {root, rows, modes, packed: groups, mode: "line", measure: 0, is_whole: false, chosen: null}
+    const page = {root, rows, modes, packed: groups, mode: "line", measure: 0, is_whole: false,
+                  chosen: null, pinned: null}
     root.addEventListener("click", ({target}) => {
         const button = target.closest(".switch button")
         if (button === null) return
@@ -78,13 +80,12 @@ async function join_timeline(page) {
     if (plot === null) return
     const read = async () => {
         page.group ??= (await unpacked(page.packed)).group
-        page.tasks ??= await tasks_in(plot, rectangles)
+        page.tasks ??= {...await tasks_in(plot, rectangles), plot}
         return page
     }
-    let pinned = null
     const outline = async (row) => {
         // What is pinned stays.
-        if (pinned !== null) return
+        if (page.pinned !== null) return
         const groups = new Set(row === null ? [] : page.modes[page.mode][row.dataset.line]?.[GROUPS])
         if (groups.size === 0) {
             outlines.data = emptied(outlines.data)
@@ -111,16 +112,32 @@ async function join_timeline(page) {
             if (page.chosen !== null) document.getElementById("timeline").scrollIntoView()
         })
     }
-    document.addEventListener("pinned", async ({detail}) => {
-        pinned = detail
-        const {group} = detail === null ? {} : await read()
-        const built = page.rows.filter((row) => {
+    mark_lines(page, rectangles, read)
+}
+
+// The lines that built the task that is pinned, or else the one that the mouse points at.
+function mark_lines(page, rectangles, read) {
+    const mark = (number) => {
+        const built = number === null ? [] : page.rows.filter((row) => {
             const groups = page.modes[page.mode][row.dataset.line]?.[GROUPS] ?? []
-            return detail !== null && groups.includes(group[detail] - 1)
+            return groups.includes(page.group[number] - 1)
         })
         for (const row of page.rows) row.classList.toggle("built-pinned", built.includes(row))
-        if (detail === null || detail !== pinned) return
-        const names = built.map(place_of).join(", ")
+        return built
+    }
+    rectangles.mousemove = async (x, y) => {
+        // Where many tasks share a pixel, none is drawn that the mouse could point at.
+        const number = rectangles.get_length() === 0 ? null : task_at((await read()).tasks, x, y)
+        if (page.pinned === null) mark(number)
+    }
+    rectangles.mouseleave = () => {
+        if (page.pinned === null) mark(null)
+    }
+    document.addEventListener("pinned", async ({detail}) => {
+        page.pinned = detail
+        if (detail !== null) await read()
+        if (detail !== page.pinned) return
+        const names = mark(detail).map(place_of).join(", ")
         if (names !== "") document.querySelector("#pinned [data-facts]").append(` · built by ${names}`)
     })
 }

@@ -16,7 +16,7 @@ export async function offer_pins() {
         await models_of(TASKS, RECTANGLES, "pinned tasks", "path to the pinned task")
     if (plot === null) return
     const pins = {row, plot, rectangles, outlines, path, read: null, number: null}
-    rectangles.tapped = (x, y) => guarded(pins, () => pin_at(pins, x, y))
+    rectangles.tap = (x, y) => guarded(pins, () => pin_at(pins, x, y))
     document.addEventListener("click", ({target}) => {
         const button = target.closest("[data-task]")
         if (button !== null) guarded(pins, () => pin(pins, Number(button.dataset.task)))

@@ -1,5 +1,5 @@
-// A click on the plot of tasks, for the script of the page that wants to know of it.
+// A click on the plot of tasks, or a move of the mouse, for the script of the page that wants to know of it.
 
-export function tapped(rectangles, {x, y}) {
-    rectangles.tapped?.(x, y)
+export function heard(rectangles, {event_name, x, y}) {
+    rectangles[event_name]?.(x, y)
 }
