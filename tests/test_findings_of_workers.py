@@ -379,6 +379,13 @@ FEW = (
 )
 
 
+def joined(lasts, cpu, count=6):
+    """Tasks of a second on two workers, whose results one task joins."""
+    parts = [Task(n // 2, n // 2 + 1, 1.0, worker=n % 2, function="load") for n in range(count)]
+    end, needed = count // 2, tuple(range(count))
+    return run([*parts, Task(end, end + lasts, cpu, function="combine", depends_on=needed)])
+
+
 def after_one_input(count):
     """An input that takes two seconds, and tasks of a second that need it."""
     others = [
@@ -439,6 +446,16 @@ def after_one_input(count):
         (lambda count: run(chain(count), workers=4), {3: None}),
         # All need one input: the others are enough for all workers. Of one other they are not.
         (after_one_input, {6: None, 1: True}),
+        # One task joins all results: seconds of one of two workers. What waits cannot be divided.
+        (
+            joined,
+            {
+                (2.0, 2.0): (1.0, "1 task of combine ran alone", "or combine results in several"),
+                (2.0, 0.5): None,
+                (0.5, 0.5): None,
+                (2.0, 2.0, 2): None,
+            },
+        ),
     ],
 )
 def test_chunks_too_large(made, cases):

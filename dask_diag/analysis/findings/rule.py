@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dask_diag.analysis.cpu import share_of_others
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.groups import sums_by
 from dask_diag.analysis.intervals import Intervals
@@ -223,10 +224,25 @@ class Gain(NamedTuple):
 NO_GAIN = Gain(nan, UNKNOWN)
 
 
+USED_BY_OTHERS = 0.15
+"""Share of the CPUs used by other programs from which on it is not known what they leave."""
+
+
 def simulated(analysis: Analysis, otherwise: float, **changes: Unpack[Changes]) -> Gain:
-    """Gain of a change by the simulator; at most `otherwise` where that cannot be simulated."""
+    """Gain of a change by the simulator; at most `otherwise` where that cannot be simulated.
+
+    The simulator leaves the CPUs that other programs used to them. They may only have used what the
+    program left: at most, the change gains what it would gain without them.
+    """
     saved = analysis.seconds_saved(**changes)
-    return Gain(otherwise) if isnan(saved) else Gain(max(saved, 0.0), ESTIMATE)
+    if isnan(saved):
+        return Gain(otherwise)
+    if share_of_others(analysis.recording) >= USED_BY_OTHERS:
+        alone: Changes = {**changes, "idle_machine": True}
+        most = analysis.seconds_saved(**alone) - analysis.seconds_saved(idle_machine=True)
+        if most > saved:
+            return Gain(most)
+    return Gain(max(saved, 0.0), ESTIMATE)
 
 
 def severity_of(share: float, *, is_certain: bool = True) -> str:

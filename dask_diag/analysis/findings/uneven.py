@@ -268,6 +268,10 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
         large = rows[_has_the_work(analysis, rows, is_final)]
         at_once = _number_at_once(recording, large, occupancy.workers)
         if not 0 < at_once < occupancy.workers:
+            alone, idle = _alone(analysis, occupancy, is_final)
+            lost += idle
+            is_large[alone] = True
+            most_workers = max(most_workers, occupancy.workers)
             continue
         took = analysis.task_seconds[rows]
         work, final = float(took[~is_final].sum()), float(took[is_final].sum())
@@ -282,14 +286,21 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
     if lost < WORTH_REPORTING * analysis.wall:
         return None
     where = where_of_tasks(analysis, is_large * analysis.task_seconds)
+    longest = int(np.argmax(analysis.task_seconds * is_large))
+    joins = bool(_joins(analysis)[longest])
     # Smaller chunks need no more memory at once, as these would together.
     has_memory = times <= analysis.memory_headroom.times
     return Diagnosis(
         severity_of(lost / analysis.wall),
         Gain(lost / analysis.overlap),
         evidence(
-            "{tasks:task} of {functions} did at least {work:share} of the work of a computation "
-            "with {workers:count} workers; the other workers were idle"
+            (
+                "{tasks:task} of {functions} ran alone in a computation with {workers:count} "
+                "workers, which were idle meanwhile"
+                if joins
+                else "{tasks:task} of {functions} did at least {work:share} of the work of a "
+                "computation with {workers:count} workers; the other workers were idle"
+            )
             + ", because all chunks or groups are in one task"
             * _is_of_one_chunk(recording, is_large)
             + ". The longest task took {longest:seconds}",
@@ -297,13 +308,45 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
             functions=where.functions,
             work=MOST_OF_WORK,
             workers=most_workers,
-            longest=analysis.task_seconds[is_large].max(),
+            longest=analysis.task_seconds[longest],
         ),
-        compute_together(len(recording.computations) * has_memory)
+        "do a part of this work in the tasks before, or combine results in several tasks: a tree, "
+        "or split_every= and split_out= of collections"
+        if joins
+        else compute_together(len(recording.computations) * has_memory)
         + "make chunks smaller, for several tasks per worker; a dataframe needs more partitions "
         "(npartitions)",
         where,
     )
+
+
+OF_CPU = 0.5
+"""Least share of the time on a CPU of a task that runs alone: what waits is no work to divide."""
+
+
+def _alone(analysis: Analysis, occupancy: Occupancy, is_final: BoolArray) -> tuple[IntArray, float]:
+    """The only tasks of their functions that join results while others wait, and seconds lost."""
+    tasks = occupancy.tasks
+    rows, functions = tasks.rows, analysis.tasks.function.codes[tasks.rows]
+    took, cpu = analysis.task_seconds[rows], analysis.tasks.thread_cpu[rows]
+    is_only = np.bincount(functions)[functions] == 1
+    is_long = took >= WORTH_REPORTING * analysis.wall
+    is_joint = _joins(analysis)[rows] & ~is_final
+    chosen = np.flatnonzero(is_only & is_long & is_joint & (cpu >= OF_CPU * took))
+    if not len(chosen):
+        return rows[:0], 0.0
+    idle = occupancy.seconds_during(
+        occupancy.idle, tasks.worker_start[chosen], tasks.worker_stop[chosen]
+    )
+    is_alone = idle >= (occupancy.workers - 1) * took[chosen] * OF_CPU
+    return rows[chosen[is_alone]], float(idle[is_alone].sum()) / occupancy.workers
+
+
+def _joins(analysis: Analysis) -> BoolArray:
+    """Whether each task needs results of at least as many others as there are workers."""
+    dependencies = analysis.recording.dependencies
+    needed = np.bincount(dependencies.task, minlength=len(analysis.tasks))
+    return np.asarray(needed >= max(FEWEST_OTHERS, analysis.workers))
 
 
 def _is_of_one_chunk(recording: Recording, chosen: BoolArray) -> bool:
