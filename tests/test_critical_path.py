@@ -122,6 +122,13 @@ def test_it_is_the_longest_of_all_chains(graph):
     assert all(need in dependencies[task] for need, task in zip(chain, chain[1:]))
 
 
+def test_results_of_an_earlier_computation_are_no_part_of_a_path():
+    path = critical_path(made([1, 2, 3, 4], [(1, 0), (2, 1), (3, 2)], ["a", "a", "b", "b"]))
+    assert path.computations["length"].tolist() == [3, 7]
+    assert path.tasks["task"].tolist() == [0, 1, 2, 3]
+    assert path.length == 10
+
+
 def test_what_is_not_known_is_not_slack():
     path = critical_path(made([1, NAN, 2], [(2, 1)]))
     assert np.isnan(path.slack[1])

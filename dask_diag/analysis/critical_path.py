@@ -114,7 +114,10 @@ def critical_path(source: Sources) -> CriticalPath:
     tasks = recording.tasks
     took = tasks.stop - tasks.start
     seconds = np.nan_to_num(np.maximum(took, 0.0))
-    before, after, previous = _slowest_chains(recording.dependencies, seconds)
+    # On a cluster a computation uses results of earlier ones: these are no part of its chain.
+    dependencies, of = recording.dependencies, tasks.computation.codes
+    is_own = of[dependencies.task] == of[dependencies.depends_on]
+    before, after, previous = _slowest_chains(dependencies.filter(is_own), seconds)
     until = before + seconds
     slack = np.full(len(tasks), np.nan)
     made = []
