@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dask_diag.analysis.groups import counts_by, rows_by, sums_by, table_by, table_of
-from dask_diag.analysis.task_times import stop_times
+from dask_diag.analysis.task_times import own_dependencies, stop_times
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import counted, seconds
@@ -114,10 +114,7 @@ def critical_path(source: Sources) -> CriticalPath:
     tasks = recording.tasks
     took = tasks.stop - tasks.start
     seconds = np.nan_to_num(np.maximum(took, 0.0))
-    # On a cluster a computation uses results of earlier ones: these are no part of its chain.
-    dependencies, of = recording.dependencies, tasks.computation.codes
-    is_own = of[dependencies.task] == of[dependencies.depends_on]
-    before, after, previous = _slowest_chains(dependencies.filter(is_own), seconds)
+    before, after, previous = _slowest_chains(own_dependencies(recording), seconds)
     until = before + seconds
     slack = np.full(len(tasks), np.nan)
     made = []

@@ -11,7 +11,13 @@ from dask_diag.analysis.intervals import Intervals
 from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.codes import Activity, Outcome
 from dask_diag.model.recording import Recording
-from dask_diag.model.tables import Computations, Transfers
+from dask_diag.model.tables import Computations, Dependencies, Transfers
+
+
+def own_dependencies(recording: Recording) -> Dependencies:
+    """Dependencies within a computation; on a cluster tasks also use results of earlier ones."""
+    dependencies, of = recording.dependencies, recording.tasks.computation.codes
+    return dependencies.filter(of[dependencies.task] == of[dependencies.depends_on])
 
 
 def call_times(computations: Computations) -> FloatArray:

@@ -19,6 +19,7 @@ from dask_diag.analysis.simulation.work import Cluster, Columns, Row, Work
 from dask_diag.analysis.task_times import (
     LARGE,
     computation_stops,
+    own_dependencies,
     start_times,
     transfer_times,
     worker_stop_times,
@@ -185,7 +186,7 @@ def _known(value: float) -> float:
 
 def works_of(recording: Recording, without: Collection[str] = ()) -> dict[str, Work]:
     """Tasks and costs of each computation with tasks, but for some."""
-    tasks, dependencies = recording.tasks, recording.dependencies
+    tasks, dependencies = recording.tasks, own_dependencies(recording)
     local, on_cluster = timestamps_of(recording), _timestamps_on_cluster(recording)
     network = _Network(recording)
     rows_of = rows_by(tasks.computation)
