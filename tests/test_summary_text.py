@@ -4,10 +4,13 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import dask.array as da
 import pytest
 
+from dask_diag import Profiler, summary
 from dask_diag.views.cell import make_summary, table_summary
 from dask_diag.views.colors import look_of
 from dask_diag.views.page import summary_page
@@ -159,3 +162,14 @@ def test_it_has_the_frame_of_all_pages_and_needs_no_network():
     assert "var(--high)" in page
     assert "--high: " in page
     assert "://" not in page
+
+
+def test_a_fused_task_says_which_step_takes_its_time():
+    def slowly(block):
+        time.sleep(0.02)
+        return block
+
+    array = da.random.random((20, 2), chunks=(10, 2)).persist(scheduler="sync")
+    with Profiler() as prof:
+        array.map_blocks(slowly, dtype=float).mean().compute(scheduler="sync")
+    assert "random (mostly slowly)" in str(summary(prof))

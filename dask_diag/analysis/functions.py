@@ -48,6 +48,31 @@ def by_function(recording: Recording) -> Table:
     )
 
 
+_MOSTLY = 0.5
+"""Least share of the timed seconds of fused tasks that their main step takes."""
+
+
+def main_steps(recording: Recording) -> dict[str, str]:
+    """The step that fused tasks of a function mostly run, where the function's name lacks it.
+
+    Dask names a fused task by some of its steps only, and leaves out what a collection calls.
+    """
+    tasks, steps = recording.tasks, recording.steps
+    timed = steps.filter(steps.timed > 0)
+    found: dict[str, str] = {}
+    if not len(timed):
+        return found
+    pairs = np.unique(np.stack([tasks.function.codes, tasks.group]), axis=1)
+    for code in np.unique(pairs[0]).tolist():
+        of_function = timed.filter(np.isin(timed.group, pairs[1][pairs[0] == code]))
+        sums = sums_by(of_function.function, of_function.seconds)
+        name, step = tasks.function.values[code], int(np.argmax(sums))
+        label = of_function.function.values[step]
+        if sums[step] > _MOSTLY * sums.sum() and label not in name:
+            found[name] = label
+    return found
+
+
 def functions_by_time(recordings: Iterable[Recording]) -> list[str]:
     """The functions of recordings, most seconds of tasks first."""
     seconds: Counter[str] = Counter()

@@ -13,6 +13,7 @@ from dask_diag.analysis.built_by import BY, BuiltBy, table_of_lines
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.findings.rules import find
+from dask_diag.analysis.functions import main_steps
 from dask_diag.analysis.groups import lookup, rows_by, workers_of
 from dask_diag.analysis.headline import (
     computations_of_tasks_alone,
@@ -347,10 +348,12 @@ def _threads_used(recording: Recording) -> tuple[int, int]:
 
 def function_rows(analysis: Analysis, verbose: bool) -> Iterator[tuple[str, ...]]:
     """Cells for each function, then for those not shown, then for all."""
-    records = analysis.functions.to_dicts()
+    records, steps = analysis.functions.to_dicts(), main_steps(analysis.recording)
     most = _WITH_VERBOSE if verbose else _FUNCTIONS_SHOWN
     for record in records[:most]:
-        yield _row(shown(record["function"]), [record])
+        step = steps.get(record["function"])
+        mostly = f" (mostly {step})" if step else ""
+        yield _row(shown(f"{record['function']}{mostly}"), [record])
     if others := records[most:]:
         yield _row(f"({counted(len(others), 'more function')})", others)
     if records:
