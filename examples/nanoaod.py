@@ -111,8 +111,8 @@ def show(title: str, prof: Profiler, counts: Any, events: int | None, **one: int
     print(f", {row['events_per_cpu_second']:,.0f} per CPU second")
     print(f"  core efficiency {row['core_efficiency']:.0%} of {row['threads']:.1f} threads")
     questions = {
-        "workers": "with {} workers",
-        "threads": "with {} threads",
+        "workers": "number of workers {}",
+        "threads": "number of threads {}",
         "chunks": "chunks {} times as large",
     }
     unchanged, *changes = what_if(prof, **one).to_dicts()

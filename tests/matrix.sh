@@ -21,14 +21,14 @@ with_coffea() {
 }
 
 prepare_all() {
-    prepare oldest "$(find_python 3.10 3.11 3.12 3.13)" "dask[array]==2025.1.0"
+    prepare oldest "$(find_python 3.10 3.11 3.12 3.13)" "dask[array,dataframe]==2024.12.0"
     prepare pinned "$(find_python 3.13 3.12 3.11 3.10)" "dask[array]==2025.3.1"
     with_coffea pinned dask-awkward "dask[array]==2025.3.1"
     prepare contexts "$(find_python 3.14 3.13)" "dask[array]"
     prepare newest "$(find_python 3.15 3.14 3.13 3.12 3.11 3.10)" "dask[array]"
     # The oldest Python has no coffea, nor has the newest.
-    [ -z "${WITH_COFFEA:-}" ] || prepare awkward "$(find_python 3.12 3.13 3.11)" "dask[array]==2025.1.0"
-    [ -z "${WITH_COFFEA:-}" ] || with_coffea awkward dask-awkward "dask[array]==2025.1.0"
+    [ -z "${WITH_COFFEA:-}" ] || prepare awkward "$(find_python 3.12 3.13 3.11)" "dask[array,dataframe]==2024.12.0"
+    [ -z "${WITH_COFFEA:-}" ] || with_coffea awkward dask-awkward "dask[array,dataframe]==2024.12.0"
     [ -z "${WITH_COFFEA:-}" ] || prepare coffea "$(find_python 3.12 3.13 3.11)" "dask[array]"
     [ -z "${WITH_COFFEA:-}" ] || with_coffea coffea coffea "dask[array]"
 }

@@ -29,6 +29,7 @@ class Item:
     entrystart: int
     entrystop: int
     fileuuid: bytes = b"0"
+    preload: object = None
 
 
 @dataclass
@@ -81,8 +82,10 @@ def work(item, uproot_options):
     return {"out": 1, "metrics": {"bytesread": 70.0, "columns": read, "entries": 5}}
 
 
+PRELOADED = frozenset({"pt", "eta", "group"})
 FUNCTION = partial(retries, 3, partial(work, uproot_options={"timeout": 5}))
 ITEMS = [Item(*place, n * 10, n * 10 + 5) for n, place in enumerate([("A", "x", "T"), ("A", "x", "T"), ("B", "y", "T")])]  # fmt: skip
+ITEMS[2] = replace(ITEMS[2], preload=PRELOADED)
 
 
 @pytest.fixture
@@ -126,12 +129,14 @@ def test_a_chunk_is_read_from_the_work_item_and_the_result(coffea, folder, funct
             ("y", 1, 5, 70),
         ]
         table = branches(read)
-        shown = zip(*(table[n].tolist() for n in ("branch", "branches", "files", "compressed", "ratio", "share")), strict=True)  # fmt: skip
+        shown = zip(*(table[n].tolist() for n in ("branch", "branches", "files", "unused", "compressed", "ratio", "share")), strict=True)  # fmt: skip
         assert list(shown) == [
-            ("pt", 1, 2, 120, 2, 0.6),
-            ("n", 1, 2, 20, 8, 0.1),
-            ("all", 3, 2, 200, 2.6, 1),
+            ("pt", 1, 2, 0, 120, 2, 0.6),
+            ("eta", 1, 1, 1, 30, 2, 0.15),
+            ("n", 1, 2, 0, 20, 8, 0.1),
+            ("all", 3, 2, 0, 200, 2.6, 1),
         ]
+        assert "preloaded and not used: eta" in " ".join(str(read.summary(verbose=True)).split())
         (row,) = throughput(read).to_dicts()
         assert (row["events"], row["bytes"]) == (15, 210)
         by_dataset = throughput(read, by="dataset").to_dicts()
@@ -259,6 +264,27 @@ def test_the_summary_has_chunks_files_and_the_processor_beside_overhead():
         "40 events/s in computations, 30 events/s of the elapsed time, 40 events/s per core" in text
     )
     assert "Slow files" not in made().summary()
+
+
+def test_a_slow_site_is_named_in_place_of_its_files():
+    """Files 3 to 5 are at a site of their own; an event of a slow one takes six times as long."""
+    for near, far, slow, expected in (
+        ("root://a.org/", "root://b.org/", [3, 4, 5], "root://b.org (3 files): an event takes 6 times"),
+        ("root://a.org/", "https://b.org/", [4, 5], "https://b.org (3 files): an event takes 6 times"),
+        ("root://a.org/", "https://b.org/", [0, 3, 4, 5], "https://b.org (3 files) and 1 more: an event"),
+        ("", "root://b.org/", [3, 4, 5], "root://b.org (3 files): an event takes 6 times"),
+        ("root://a.org/", "root://a.org/", [5], "root://a.org//data/5.root: an event takes 6 times"),
+        # One slow file makes no slow site.
+        ("root://a.org/", "root://b.org/", [5], "root://b.org//data/5.root: an event takes 6 times"),
+        ("", "", [3, 4, 5], None),
+    ):  # fmt: skip
+        recording = made(slow=slow)
+        names = recording.chunks.file.tolist()
+        files = [(far if int(name[6]) > 2 else near) + name for name in names]
+        recording = with_columns(recording, "chunks", file=files)
+        text = " ".join(recording.summary().split())
+        assert ("Slow files" in text) == (expected is not None)
+        assert expected is None or f"Slow files {expected}" in text
 
 
 def test_what_was_read_over_time_is_that_of_the_chunks_that_ran_then():

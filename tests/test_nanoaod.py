@@ -45,7 +45,7 @@ def test_both_say_the_same_of_pairs_and_events():
         assert per_core == pytest.approx(per_cpu_second * int(efficiency) / 100, rel=0.15)
     # One worker, twice and four times as many as there were, and without limit.
     answers = re.findall(
-        r"with (\w+) (?:workers|threads): ([\d.]+) s, ([\d.]+) times as fast", done.stdout
+        r"number of (?:workers|threads) (\w+): ([\d.]+) s, ([\d.]+) times as fast", done.stdout
     )
     assert [name for name, *_ in answers] == ["1", "4", "8", "unlimited"] * 2
     for of_one in (answers[:4], answers[4:]):

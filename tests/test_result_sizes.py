@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from decimal import Decimal
 from operator import add
 from threading import get_ident
+from types import SimpleNamespace
 
 import dask
 import dask.array as da
@@ -48,6 +49,15 @@ def test_collections_are_as_large_as_they_and_all_that_is_in_them():
     assert size_of({1, 2, 3}) == sys.getsizeof({1, 2, 3}) + 3 * sys.getsizeof(1)
     named = np.linalg.qr(np.ones((30, 4)))
     assert size_of(named) == sys.getsizeof(named) + 30 * 4 * 8 + 4 * 4 * 8
+
+
+def test_a_typetracer_has_no_bytes():
+    """dask-awkward looks for the needed columns with arrays of no data, whose length is unknown."""
+    for backend, nbytes, expected in (("typetracer", object(), 0), ("cpu", 48, 48)):
+        layout = SimpleNamespace(backend=SimpleNamespace(name=backend))
+        kind = type("Array", (), {"__module__": "awkward.highlevel", "layout": layout})
+        kind.nbytes = nbytes
+        assert size_of(kind()) == expected
 
 
 def test_of_long_collections_some_items_are_measured_from_all_over_them():

@@ -160,6 +160,15 @@ def test_a_number_of_workers_is_as_good_as_a_list_of_one():
             what_if(recording, wrong)
 
 
+def test_as_many_processes_as_tasks_are_left_out_if_they_take_longer_to_start():
+    names = [
+        set(what_if(load(STORIES / f"{story}.diag"))["name"].tolist())
+        for story in ("qr", "word_count")
+    ]
+    assert ["unlimited" in those for those in names] == [True, False]
+    assert all({"4", "8"} & those for those in names)
+
+
 def test_less_to_do_takes_no_longer():
     """In this program tasks run in a better order with their waits than without."""
     rows = what_if(load(STORIES / "groupby.diag")).to_dicts()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import nan
@@ -173,18 +174,32 @@ _SHORTEST = 1e-6
 SLOW_FILE = 2.0
 """Least factor by which an event of a slow file takes longer than in the median file."""
 _FEWEST_FILES = 4
+_SITE = re.compile(r"\w+://[^/]+")
+"""The host that serves a file."""
 
 
 def slow_files(recording: Recording) -> list[tuple[str, float]]:
-    """Files whose events take longer than those of the median file, and how many times as long."""
-    files = chunks(recording, by="file")
-    with np.errstate(invalid="ignore", divide="ignore"):
-        per_event = np.where(files["events"] > 0, files["wall"] / files["events"], nan)
-    if np.isfinite(per_event).sum() < _FEWEST_FILES:
+    """Files whose events take longer than those of the median file, and how many times as long.
+
+    A site whose median file is slow beside those of other sites is one, in place of its files.
+    """
+    table = chunks(recording, by="file")
+    files = table.filter(table["events"] > 0)
+    names, per_event = files["file"].tolist(), files["wall"] / files["events"]
+    if len(files) < _FEWEST_FILES:
         return []
-    factors = per_event / np.nanmedian(per_event)
-    named = zip(files["file"].tolist(), factors.tolist(), strict=True)
-    return sorted((item for item in named if item[1] >= SLOW_FILE), key=lambda item: -item[1])
+    sites = np.array([found[0] if (found := _SITE.match(name)) else name for name in names])
+    slow, is_told = [], np.zeros(len(files), bool)
+    for site in dict.fromkeys(sites.tolist()):
+        here = sites == site
+        if here.sum() > 1 and (~here).sum() > 1:
+            factor = float(np.median(per_event[here]) / np.median(per_event[~here]))
+            if factor >= SLOW_FILE:
+                slow.append((f"{site} ({here.sum()} files)", factor))
+                is_told |= here
+    factors = np.where(is_told, 0.0, per_event / np.median(per_event[~is_told]))
+    slow += [(names[row], float(factors[row])) for row in np.flatnonzero(factors >= SLOW_FILE)]
+    return sorted(slow, key=lambda item: -item[1])
 
 
 def chunk_name(recording: Recording, row: int) -> str:
@@ -214,7 +229,8 @@ def branches(source: Sources) -> Table:
         The largest branch first; the last row is of all branches of these files, read or not:
 
         * ``branch``: its name, or ``all``; ``branches``: number of branches with data.
-        * ``files``: number of files from which it was read.
+        * ``files``: number of files from which it was read; ``unused``: number of those of which no
+          chunk used it, after coffea had preloaded it.
         * ``compressed``, ``uncompressed``: its bytes in these files; ``ratio``: of the two.
         * ``share``: of the compressed bytes of all branches.
 
@@ -228,6 +244,8 @@ def branches(source: Sources) -> Table:
     0
     """
     found = recording_of(source).branches
+    # The last row counts: if one chunk used a branch, it is used.
+    found = found.filter(np.argsort(-found.unused, kind="stable"))
     # Recordings of one run may have the same file.
     places = zip(found.file.tolist(), found.tree.tolist(), found.branch.tolist(), strict=True)
     found = found.filter(
@@ -240,17 +258,19 @@ def branches(source: Sources) -> Table:
         number = int(sizes.branches.max())
         if not name:
             whole = compressed
-        rows.append((name or ALL_BRANCHES, number, len(sizes), compressed, uncompressed))
+        unused = int(sizes.unused.sum())
+        rows.append((name or ALL_BRANCHES, number, len(sizes), unused, compressed, uncompressed))
     # The last row is larger than any other but is no branch.
-    rows.sort(key=lambda row: (row[0] == ALL_BRANCHES, -row[3], row[0]))
+    rows.sort(key=lambda row: (row[0] == ALL_BRANCHES, -row[4], row[0]))
     return table_of(
         (
-            (*row, row[4] / row[3] if row[3] else nan, row[3] / whole if whole else nan)
+            (*row, row[5] / row[4] if row[4] else nan, row[4] / whole if whole else nan)
             for row in rows
         ),
         branch=str,
         branches=np.int64,
         files=np.int64,
+        unused=np.int64,
         compressed=float,
         uncompressed=float,
         ratio=float,

@@ -16,6 +16,7 @@ from dask_diag.model.codes import WAITS, Activity
 from dask_diag.model.table import Table
 
 TIMES_AS_MANY = (2, 4, inf)
+UNLIMITED = "unlimited"
 TIMES_AS_LARGE = (2, 10)
 """Numbers of tasks of a function that become one, where enough are left for all workers."""
 FUNCTIONS = 5
@@ -36,17 +37,23 @@ def predictions(simulator: Simulator, workers: Iterable[float] = ()) -> Table:
     # Less to do takes no longer, though tasks then start in another order: more workers may.
     is_less = [kind in ("chunks", "function", "activity") for kind in kinds]
     predicted = np.where(is_less, np.minimum(predicted, predicted[0]), predicted)
+    # As many processes as tasks may take longer to start than all tasks, and are no limit.
+    is_shown = [name != UNLIMITED for name in names] | (predicted <= predicted[0])
     with np.errstate(divide="ignore", invalid="ignore"):
         speedup = predicted[0] / predicted
-    return Table(
-        {
-            "kind": Categorical.of(kinds),
-            "name": Categorical.of(names),
-            "seconds": predicted,
-            "gain": predicted[0] - predicted,
-            "speedup": speedup,
-        }
-    ).in_units(seconds="s", gain="s")
+    return (
+        Table(
+            {
+                "kind": Categorical.of(kinds),
+                "name": Categorical.of(names),
+                "seconds": predicted,
+                "gain": predicted[0] - predicted,
+                "speedup": speedup,
+            }
+        )
+        .in_units(seconds="s", gain="s")
+        .filter(np.flatnonzero(is_shown))
+    )
 
 
 def _changes(simulator: Simulator, workers: Iterable[float]) -> Iterator[tuple[str, str, Changes]]:
@@ -59,7 +66,7 @@ def _changes(simulator: Simulator, workers: Iterable[float]) -> Iterator[tuple[s
     kind = "threads" if is_of_cluster(recording) else "workers"
     numbers = {*workers, *(times * recorded for times in TIMES_AS_MANY)}
     for number in sorted(numbers):
-        name = "unlimited" if number == inf else str(int(number))
+        name = UNLIMITED if number == inf else str(int(number))
         yield kind, name, {"workers": number}
     for times in _larger_chunks(simulator):
         yield "chunks", str(times), {"merge_tasks": times}

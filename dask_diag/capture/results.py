@@ -134,6 +134,8 @@ def _find_measure(kind: type) -> Measure:
         return _size_of_table
     if hasattr(kind, "__dask_graph__"):
         return _size_unless_lazy
+    if kind.__module__.partition(".")[0] == "awkward" and hasattr(kind, "layout"):
+        return _size_of_awkward_array
     return _size_of_array if hasattr(kind, "nbytes") else _no_size
 
 
@@ -161,6 +163,11 @@ def _size_of_array(value: Result, depth: int) -> float:
 def _size_unless_lazy(value: Result, depth: int) -> float:
     """Bytes of an object with ``__dask_graph__``; not known of a collection of dask."""
     return UNKNOWN if value.__dask_graph__() is not None else int(value.nbytes)
+
+
+def _size_of_awkward_array(value: Result, depth: int) -> int:
+    """Bytes of an array, or 0 of a typetracer, which stands for one without data."""
+    return 0 if value.layout.backend.name == "typetracer" else int(value.nbytes)
 
 
 def _size_of_sequence(value: Result, depth: int) -> float:

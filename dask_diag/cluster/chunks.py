@@ -7,7 +7,7 @@ attributes, and the result is looked at on its way to coffea's compression.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -62,7 +62,9 @@ class ChunkTask:
         item, metrics = self._item, self._metrics
         try:
             # The name of a branch is followed by a dash and the kind of buffer.
-            read = {str(column).rpartition("-")[0] for column in metrics.get("columns", ())}
+            used = {str(column).rpartition("-")[0] for column in metrics.get("columns", ())}
+            # Some may be read in advance, for all chunks of a dataset.
+            preloaded = getattr(item, "preload", None) if used else None
             return ChunkOfEvents(
                 dataset=str(item.dataset),
                 file=str(item.filename),
@@ -70,7 +72,7 @@ class ChunkTask:
                 first=int(item.entrystart),
                 last=int(item.entrystop),
                 bytes=float(metrics.get("bytesread", nan)),
-                branches=self._sizes_of(read),
+                branches=self._sizes_of(used, {*map(str, preloaded or ())}),
                 error="" if error is None else _reason(error),
             )
         except Exception:
@@ -78,7 +80,7 @@ class ChunkTask:
         finally:
             self._objects.clear()
 
-    def _sizes_of(self, read: Collection[str]) -> Sequence[BranchSizes]:
+    def _sizes_of(self, used: set[str], preloaded: set[str]) -> Sequence[BranchSizes]:
         """The tree as a whole, and the branches that were read; nothing if no tree was seen."""
         # A file of the same name may be written again.
         file = str(self._item.filename), str(self._item.treename), self._item.fileuuid
@@ -90,8 +92,11 @@ class ChunkTask:
                 _trees.clear()
             _trees[file] = sizes
         whole = [sum(numbers) for numbers in zip(*sizes.values(), strict=True)]
-        named = [BranchSizes(name, 1, *sizes[name]) for name in sorted(read & sizes.keys())]
-        return [BranchSizes("", len(sizes), *whole), *named] if whole else []
+        named = [
+            BranchSizes(name, 1, *sizes[name], int(name not in used))
+            for name in sorted((used | preloaded) & sizes.keys())
+        ]
+        return [BranchSizes("", len(sizes), whole[0], whole[1], 0), *named] if whole else []
 
 
 class _Reader:

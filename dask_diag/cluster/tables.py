@@ -73,7 +73,7 @@ class ClusterTables:
         self._positions: dict[int, RunPositions] = {}
         self._final: set[tuple[int, int]] = set()
         self._lanes = Lanes()
-        self._seen_branches: set[tuple[str, str, str]] = set()
+        self._seen_branches: set[tuple[object, ...]] = set()
 
     def take(self, logs: Sequence[ClusterLog], position: int, now: float) -> Increment:
         """New rows, with the first task at `position`, and rows that may still change."""
@@ -138,10 +138,10 @@ class ClusterTables:
         """Branches of files that no chunk before had; each chunk of a file has them."""
         for chunk in chunks:
             for branch in chunk.branches:
-                place = chunk.file, chunk.tree, branch[0]
-                if place not in self._seen_branches:
-                    self._seen_branches.add(place)
-                    yield (*place, *branch[1:])
+                row = chunk.file, chunk.tree, *branch
+                if row not in self._seen_branches:
+                    self._seen_branches.add(row)
+                    yield row
 
 
 _UNKNOWN = {

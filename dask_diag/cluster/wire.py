@@ -74,12 +74,16 @@ Waits = Sequence[tuple[str, float, int, str]]
 
 
 class BranchSizes(NamedTuple):
-    """Bytes of a branch in a file, or of its `branches` in all, without a name."""
+    """Bytes of a branch in a file, or of its `branches` in all, without a name.
+
+    `unused` is 1 if a chunk read the branch in advance, and did not use it.
+    """
 
     name: str
     branches: int
     compressed: int
     uncompressed: int
+    unused: int
 
 
 class ChunkOfEvents(NamedTuple):

@@ -31,6 +31,8 @@ _OF_EXPRESSIONS = (
     f"{os.sep}dask_expr{os.sep}",
     f"{os.sep}_array_expr{os.sep}",
 )
+MODULES = ("dask._expr", "dask.dataframe.dask_expr._core", "dask_expr._core")
+"""Modules of the class `Expr`: today's, that before 2025.4, and that of dask-expr before 2025.1."""
 _PLAIN = (str, int, float, bool, bytes, tuple, type(None))
 _rewritten = threading.local()
 """The expressions that a thread rewrites, the innermost last."""
@@ -258,7 +260,7 @@ def _new_nodes(capture: Capture, nodes: list[Any]) -> Iterator[Any]:
 
 def note_existing(capture: Capture) -> None:
     """Note the expressions that exist: they were built before."""
-    for module in "dask._expr", "dask.dataframe.dask_expr._core":
+    for module in MODULES:
         root = getattr(sys.modules.get(module), "Expr", None)
         kinds = [root] if root is not None else []
         while kinds:

@@ -22,7 +22,14 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from dask_diag.capture.lines.names import Capture, NamedSites, Now, name_of_key
 from dask_diag.capture.lines.sites import Site
-from dask_diag.hooks.expressions import Call, note_collection, note_existing, noting, noting_step
+from dask_diag.hooks.expressions import (
+    MODULES,
+    Call,
+    note_collection,
+    note_existing,
+    noting,
+    noting_step,
+)
 
 ACTIVE, ALWAYS, NEVER = "active", "always", "never"
 _MOST_NAMES = {ACTIVE: 1_000_000, ALWAYS: 20_000}
@@ -291,7 +298,7 @@ _STEPS = {
 
 def _loaded() -> list[_Replaced]:
     """Methods of the classes of expressions, collections and clients that are loaded by now."""
-    for module in "dask._expr", "dask.dataframe.dask_expr._core":
+    for module in MODULES:
         kind = getattr(sys.modules.get(module), "Expr", None)
         if kind is not None and "simplify_once" in vars(kind):
             for name, is_lowering in _STEPS.items():

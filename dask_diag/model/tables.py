@@ -673,7 +673,7 @@ class Chunks(RecordingTable):
 
 
 class Branches(RecordingTable):
-    """A row per file of `chunks` and branch that was read, and per file as a whole."""
+    """Rows of each file of `chunks` for the branches that were read, and of the file as a whole."""
 
     __slots__ = ()
     file = category("The file.")
@@ -682,6 +682,7 @@ class Branches(RecordingTable):
     branches = integer("Number of branches with data: 1, or all of the tree.")
     compressed = number("bytes", "Size in the whole file.")
     uncompressed = number("bytes", "Size in the whole file before compression.")
+    unused = integer("1 where a chunk read it in advance and did not use it, otherwise 0.")
 
 
 REFERENCES: Mapping[str, tuple[str, ...]] = {

@@ -438,10 +438,13 @@ def _coffea(analysis: Analysis, verbose: bool) -> Iterator[Line]:
     if rows:
         *read, whole = rows
         share = percent(sum(row["share"] for row in read))
+        unused = [row["branch"] for row in read if row["unused"] == row["files"]]
         yield (
             "Branches",
             f"{len(read)} of {count(whole['branches'])} read, with {share} of the bytes of the "
-            f"files; compressed {amount(whole['ratio'])} times",
+            f"files; compressed {amount(whole['ratio'])} times"
+            + f"; preloaded and not used: {shown(', '.join(unused), 60)}"
+            * bool(unused),
         )
 
 

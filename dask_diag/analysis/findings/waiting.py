@@ -245,10 +245,8 @@ def _advice_on_moving(analysis: Analysis) -> str:
     least = WORTH_GAINING * analysis.computing
     less = "load data in the tasks that use it, and return smaller results"
     if min(saved, in_turns) >= least:
-        return (
-            f"use scheduler='threads', predicted to save {seconds(saved)}, or "
-            f"{seconds(in_turns)} if these functions hold the GIL; or {less}"
-        )
+        with_gil = f", or {seconds(in_turns)} if these functions hold the GIL" * (in_turns < saved)
+        return f"use scheduler='threads', predicted to save {seconds(saved)}{with_gil}; or {less}"
     if saved < least:
         return f"{less}; scheduler='threads' is not predicted to help"
     return f"use scheduler='threads' if these functions release the GIL; otherwise {less}"
