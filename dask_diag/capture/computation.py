@@ -737,10 +737,14 @@ class Computation:
     def add_metered_key(self, key: Hashable, wrapper: TimedTask) -> None:
         """Add the key of the last row, after the metrics and waits of the task."""
         if (metered := wrapper.metered) is not None:
-            if self.metrics is NO_METRICS:
-                self.metrics, self.waits = MetricLog(), WaitLog()
-            self.metrics.add(self.done - 1, metered.metrics)
-            self.waits.add(self.done - 1, metered.waits)
+            if metered.metrics:
+                if self.metrics is NO_METRICS:
+                    self.metrics = MetricLog()
+                self.metrics.add(self.done - 1, metered.metrics)
+            if metered.waits:
+                if self.waits is NO_WAITS:
+                    self.waits = WaitLog()
+                self.waits.add(self.done - 1, metered.waits)
         self.keys.append(key)
         wrapper.metered = None
 

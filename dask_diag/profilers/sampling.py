@@ -17,7 +17,9 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import counted, seconds
 from dask_diag.model.codes import PROFILING
 from dask_diag.profilers.base import Diagnostic
+from dask_diag.sampling.probes import attach_probe
 from dask_diag.sampling.sampler import StandingSubscription
+from dask_diag.sampling.stacks import StackProbe, forget_code, keep_code
 
 if TYPE_CHECKING:
     from dask_diag.cluster.log import ClusterLog
@@ -138,8 +140,10 @@ class SamplingProfiler(Diagnostic):
         self, interval: str | float | None = None, cycle: str | float | None = None
     ) -> None:
         self._interval, self._cycle = sample_times(interval, cycle)
+        self._probe = StackProbe(self._interval, self._cycle)
+        self._failed = partial(self.fault, "to sample stacks")
         self._subscription = StandingSubscription(
-            lambda: self.is_active, partial(self.fault, "to sample stacks"), self._forget_code
+            lambda: self.is_active, self._failed, self._forget_code
         )
         self._keeps_code = False
         self._callers: CallerProbe | None = None
@@ -310,22 +314,16 @@ class SamplingProfiler(Diagnostic):
         return Stacks(self._cycle)
 
     def _calibrate(self) -> None:
-        from dask_diag.sampling.stacks import StackProbe
-
         super()._calibrate()
-        self._calibrate_probe("stacks", StackProbe(self._interval, self._cycle))
+        self._calibrate_probe("stacks", self._probe)
 
     def _began(self, computation: Computation) -> None:
-        from dask_diag.sampling.probes import attach_probe
-        from dask_diag.sampling.stacks import StackProbe, keep_code
-
-        probe = StackProbe(self._interval, self._cycle)
+        probe = self._probe
         other = computation.probes.get(StackProbe)
         if other is not None:
             probe = StackProbe(*map(min, zip(probe, other, strict=True)))
         computation.stacks += (self.stacks,)
-        failed = partial(self.fault, "to sample stacks")
-        attach_probe(computation, probe, failed)
+        attach_probe(computation, probe, self._failed)
         if self._callers is not None:
             self._callers.begin(computation)
         self._subscription.begin(computation.number, probe.sample, probe.interval)
@@ -338,8 +336,6 @@ class SamplingProfiler(Diagnostic):
         self._subscription.end(computation.number)
 
     def _forget_code(self) -> None:
-        from dask_diag.sampling.stacks import forget_code
-
         if self._keeps_code:
             self._keeps_code = False
             forget_code()
