@@ -299,6 +299,8 @@ def test_lines_are_compared_by_their_file_and_text():
     text = str(run_comparison_summary(runs))
     assert re.search(r"analysis.py: z = y.map_blocks\(slow\) +6.00 s +1.00 s +-83%.* less", text)
     assert not [name for name in runs.regressions(0.0) if "analysis" in name]
+    without = dask_diag.compare([before, before], [after, replace(after, steps=NOTHING.steps)])
+    assert "line" not in without.changes["kind"].tolist()
 
 
 @pytest.mark.leaves_files

@@ -59,7 +59,8 @@ BUILT_BEFORE = SourceLine("", 0, "(built before the recording)")
 UNKNOWN = SourceLine("", 0, "(line unknown)")
 HOW_TO_RECORD_BUILDING = (
     "start recording before the collections are built: around the whole program (dask-diag run, "
-    "%%diag), or `with record(...)` from the first line that uses dask"
+    "%%diag), or `with record(...)` from the first line that uses dask; for cells of a notebook "
+    "set diag.lines.capture to always"
 )
 
 

@@ -234,8 +234,10 @@ def _seconds_of_lines(recording: Recording, of: str) -> dict[str, float]:
 def compare_measures(before: Sequence[Measures], after: Sequence[Measures]) -> RunComparison:
     """Compare runs by seconds, as `compare` does."""
     wall = float(np.mean([run["run"].get(WALL, 0.0) for run in before]))
+    # A recording without lines says nothing of them, also not that they were added.
+    never_slower = _NEVER_SLOWER if all(run["line"] for run in (*before, *after)) else ("activity",)
     rows = []
-    for kinds in (("run",), ("phase",), ("function",), _NEVER_SLOWER):
+    for kinds in (("run",), ("phase",), ("function",), never_slower):
         changes = [
             _Change(kind, name, _values(before, kind, name), _values(after, kind, name), wall)
             for kind in kinds

@@ -139,12 +139,15 @@ def recorded(command: str, folder: Path, target: Path) -> None:
 
 def without_folders(recording: dask_diag.Recording, folder: Path) -> dask_diag.Recording:
     """The same without this machine's folders in the names of source files."""
-    frames = recording.frames
-    columns = {name: frames[name] for name in frames.columns}
     folders = {f"{folder.resolve()}/": "", **FOLDERS}
-    names = [renamed(name, folders) for name in frames.file.values]
-    columns["file"] = Categorical(frames.file.codes, names)
-    return replace(recording, frames=type(frames)(columns))
+    made = {}
+    for table in "frames", "lines":
+        rows = getattr(recording, table)
+        columns = {name: rows[name] for name in rows.columns}
+        names = [renamed(name, folders) for name in rows.file.values]
+        columns["file"] = Categorical(rows.file.codes, names)
+        made[table] = type(rows)(columns)
+    return replace(recording, **made)
 
 
 def renamed(name: str, folders: Mapping[str, str]) -> str:
