@@ -42,6 +42,7 @@ ARRAY = ("register_numpy.<locals>.normalize_array", f"{SITE}dask/tokenize.py", 4
 PICKLE = ("_normalize_pickle", f"{SITE}dask/tokenize.py", 245, 230)
 UNPACK = ("unpack", f"{SITE}dask/delayed.py", 211, 200)
 SORT = ("nargsort", f"{SITE}pandas/core/sorting.py", 473, 430)
+FROM_ARRAY = ("from_array", f"{SITE}dask/array/core.py", 3650, 3500)
 EMULATE = ("emulate", f"{SITE}dask/dataframe/dask_expr/_expr.py", 4158, 4150)
 OWN = (lines_module.OWN_CALLS, "", 0, 0)
 IMPORT = (MAIN, BOOTSTRAP, PLOTS, BUILT_IN)
@@ -371,6 +372,7 @@ ORDERED = "order (dask/order.py:7) 100%"
                         (HASH, "hashing the data"),
                         (UNPACK, "traverse=False"),
                         (SORT, "sort=False"),
+                        (FROM_ARRAY, "from_array copies an array"),
                         (EMULATE, "(meta=, or dtype= for arrays)"),
                         (ORDER, "fewer and larger chunks"),
                     )

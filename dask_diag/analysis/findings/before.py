@@ -474,6 +474,15 @@ def _advice_on_graphs(recording: Recording, making: BoolArray, lines: list[Progr
             "say what the function returns (meta=, or dtype= for arrays): dask calls it with a few "
             "made-up rows to find that out"
         )
+    copied = making & samples_below(recording, "dask/array/core.py", "from_array")
+    if (
+        seconds_sampled(recording, copied & ~samples_below(recording, _TOKENIZE))
+        > ONE_CAUSE * total
+    ):
+        return (
+            "read or make the data in tasks (from_zarr, map_blocks, dask.delayed): from_array "
+            "copies an array that the program has in memory"
+        )
     for starts, advice in _CAUSES:
         took = sum(line.seconds for line in lines if short_path(line.file).startswith(starts))
         if took > ONE_CAUSE * total:

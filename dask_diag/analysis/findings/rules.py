@@ -38,9 +38,8 @@ WITHOUT_TIME = frozenset({"failed-tasks", "worker-lost"})
 
 RULES: tuple[Rule, ...] = tuple(
     rule
-    # The critical path, which takes most memory, before other facts are kept.
     for subject in (
-        *(computations, scheduling, client, before, memory, state),
+        *(computations, client, memory, scheduling, before, state),
         *(interpreter, waiting, cluster, uneven),
     )
     for rule in vars(subject).values()

@@ -241,7 +241,8 @@ CHUNKS_A_WORKER = 3
 """Chunks that the advised size leaves for each worker, at least."""
 
 
-@rule("tasks-too-small", unless=("small-computations",))
+# The scheduler of a cluster waits for workers that write to disk, or pause.
+@rule("tasks-too-small", unless=("small-computations", "spilling", "memory-pressure"))
 def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
     """Overhead was large compared with the work of tasks."""
     started = int((analysis.task_seconds > 0).sum())
