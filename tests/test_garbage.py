@@ -9,7 +9,7 @@ import pytest
 from dask_diag import Profiler, activities
 from dask_diag.capture import metrics
 
-from .recordings import check, in_rounds, with_tables
+from .recordings import by_code, check, in_rounds, with_tables
 
 STAYS = [[n] for n in range(200_000)]
 
@@ -112,3 +112,18 @@ def test_collections_that_find_little_are_found():
         (0.3, 0.0, 2, 0.3): ("estimate", "high", 6.0),
     }
     check("garbage-collection", collected, cases)
+
+
+@pytest.mark.parametrize(("grows", "first"), [(0.0, "call gc.freeze()"), (0.05, "collect less")])
+def test_what_tasks_make_is_looked_for_less_often(grows, first):
+    recording = in_rounds(10, 1)
+    seconds = [0.2 + grows * n for n in range(10)]
+    metrics = {
+        "task": [*range(10)] * 2,
+        "activity": ["gc"] * 20,
+        "unit": ["seconds"] * 10 + ["full collections"] * 10,
+        "value": [*seconds, *[1.0] * 10],
+        "cpu": [*seconds, *[float("nan")] * 10],
+    }
+    found = by_code(with_tables(recording, metrics=metrics))["garbage-collection"]
+    assert found.advice.startswith(first)

@@ -141,11 +141,37 @@ def garbage_collection(analysis: Analysis) -> Diagnosis | None:
             share=spent / analysis.in_tasks,
             functions=where.functions,
         ),
-        "call gc.freeze() after loading data that stays, so that the collector does not look "
-        f"through it; or collect less often: gc.set_threshold({THRESHOLD:_}, 50, 1000); or keep "
-        "arrays in place of many small objects",
+        _advice_on_collections(analysis) + "; or keep arrays in place of many small objects",
         where,
     )
+
+
+GROWS = 1.5
+"""Least factor by which later full collections take longer than earlier ones, if tasks make what
+stays."""
+
+
+def _advice_on_collections(analysis: Analysis) -> str:
+    """What helps first: to freeze what was there before, or to look rarely for what tasks make."""
+    metrics = analysis.recording.metrics
+    seconds, full = (
+        sums_of_tasks(analysis.recording, rows.task, rows.value)
+        for rows in (
+            metrics.filter(metrics.activity.eq(Activity.GC) & metrics.unit.eq(unit))
+            for unit in ("seconds", FULL_COLLECTION)
+        )
+    )
+    tasks = np.flatnonzero(full)
+    each = (seconds[tasks] / full[tasks])[np.argsort(analysis.tasks.start[tasks], kind="stable")]
+    earlier, later = np.array_split(each, 2)
+    freeze = (
+        "call gc.freeze() after loading data that stays, so that the collector does not look "
+        "through it"
+    )
+    rarely = f"collect less often: gc.set_threshold({THRESHOLD:_}, 50, 1000)"
+    if len(later) and np.median(later) > GROWS * np.median(earlier):
+        return f"{rarely}; or {freeze}"
+    return f"{freeze}; or {rarely}"
 
 
 def _collected(recording: Recording, unit: str) -> float:
