@@ -366,9 +366,8 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
     cost = " and ".join(["start-up", *([f"moving {' and '.join(moved)}"] if moved else [])])
     least = WORTH_PROCESSES * analysis.computing
     if saved < least:
-        if saved < 0:
-            return f"{release}; worker processes would take {seconds(-saved)} longer, with {cost}"
-        return f"{release}; worker processes would save only {seconds(saved)}, net of {cost}"
+        # How long they take to start on this machine is not known.
+        return f"{release}; worker processes are not predicted to help much, with {cost}"
     most = (saved - least) * BYTES_A_SECOND
     is_data_known = not np.isnan(analysis.computations.graph_bytes).any()
     if has_sizes:
