@@ -261,7 +261,7 @@ FINDINGS = {
     "chunks-too-large": "Fewer tasks than workers did most of the work.",
     "cache-pressure": "Cached results came near the memory limit.",
     "large-arguments": "Tasks of a cluster were given large data.",
-    "large-results": "Large results, or many one by one, were brought to the program.",
+    "large-results": "Large or many results were brought to the program.",
     "serial-computations": "Tasks were submitted one by one, after each result.",
     "client-bound": "The program ran its own code between computations.",
     "transfer-bound": "Workers waited for results of other workers.",
