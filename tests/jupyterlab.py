@@ -112,8 +112,13 @@ class Lab:
 
     def open_beside(self, name, cells):
         self.page.evaluate("(path) => jupyterapp.commands.execute('docmanager:open', {path})", name)
+        # What it shows needs no kernel, which takes longer to start.
         self.page.wait_for_function(
-            f"() => {READY} && {PANEL}.content.widgets.length === {cells}", timeout=60_000
+            f"""() => {{
+                const cells = {PANEL}?.content?.widgets
+                return cells?.length === {cells} && cells.at(-1).outputArea?.node.innerText
+            }}""",
+            timeout=60_000,
         )
 
     def run(self, number):

@@ -81,10 +81,11 @@ NOT_REPORTED = names_of("""
     DaskDiagSchedulerPlugin.update_graph WorkerMonitor.sample DaskDiagSchedulerPlugin.add_worker
     DaskDiagSchedulerPlugin.remove_worker DaskDiagSchedulerPlugin.remove_client
     DaskDiagSchedulerPlugin.remove_plugins_of_workers DaskDiagSchedulerPlugin.remove_plugins
-    WorkerMonitor.add_samples ChunkTask.read ChunkTask._sizes_of
+    WorkerMonitor.add_samples ChunkTask.read ChunkTask._sizes_of ClusterSession.attach
 """)
 """They report what fails in them, but not that they fail themselves, or do so as a block ends. A
-chunk without what cannot be read of it has no notice."""
+chunk without what cannot be read of it has no notice. A session that could not begin to join does so
+when the block waits for it."""
 OTHER_PROGRAMS = {
     *("ClusterLog.clear", "ClusterSession.pull"),
     *("ClusterRecorder.join", "ClusterRecorder.joined", "ClusterRecorder.leave"),

@@ -182,7 +182,7 @@ def test_the_exception_of_a_failing_task_names_its_line_where_a_setting_says_so(
     ):
         added = da.ones(4, chunks=2).map_blocks(_add_one)
         failing = added.map_blocks(_fail, dtype=float)
-        failing.sum().compute()
+        (failing + 1).map_blocks(_add_one).sum().compute()
     (note,) = getattr(caught.value, "__notes__", []) if asked else ("",)
     assert ("failing = added.map_blocks(_fail, dtype=float)" in note) == asked
     # Which step of a fused task failed is not known of another process.

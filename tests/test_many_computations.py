@@ -7,7 +7,7 @@ import os
 import threading
 import tracemalloc
 from contextlib import nullcontext, suppress
-from time import process_time
+from time import process_time, thread_time
 from unittest import mock
 
 import numpy as np
@@ -20,6 +20,9 @@ from dask_diag.analysis.activities import seconds_by_activity
 from dask_diag.analysis.occupancy import occupancies
 from dask_diag.analysis.simulation import simulate as simulation
 from dask_diag.analysis.wall_time import wall_time
+from dask_diag.capture.lines.names import NamedSites
+from dask_diag.capture.lines.sites import Site
+from dask_diag.model.codes import LineSource
 from dask_diag.system.usage import thread_pools
 
 from .recordings import with_tables
@@ -212,3 +215,19 @@ def test_ten_thousand_computations_are_summed_up_soon(tmp_path):
     assert process_time() - start < 20
     assert path.stat().st_size < 3e6
     assert "the 100 longest of 10,000" in path.read_text()
+
+
+def test_a_name_is_found_as_quickly_among_many():
+    def seconds(known):
+        names, site = NamedSites(1_000_000), Site([], [], "")
+        for n in range(known):
+            names.note(f"known-{n:032x}", site)
+        names.origin(f"other-{known + 1000:032x}")
+        began = thread_time()
+        for n in range(known, known + 200):
+            names.note(f"new-{n:032x}", site)
+            assert names.origin(f"of-new-{n:032x}") == (site, LineSource.TOKEN)
+            assert names.origin(f"other-{known + 1000:032x}") is None
+        return thread_time() - began
+
+    assert seconds(50_000) < 20 * seconds(50)

@@ -332,6 +332,7 @@ def test_an_error_is_shown_as_without_the_magic_and_then_how_far_it_came(shell):
     assert f"In[{number}], line 5, in half(n)" in text
     assert not [word for word in ("get_ipython", "skipping hidden", "magic.py") if word in text]
     assert shell.names["run"].computations.call_site.tolist() == [f"In[{number}]:7"]
+    assert f"In[{number}]:5 in half" in shell.names["run"].tasks.error_location.tolist()
     (output,) = captured.outputs
     assert output.data["text/html"].count("<details>") >= 1
     text = " ".join(output.data["text/plain"].split())

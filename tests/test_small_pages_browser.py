@@ -107,7 +107,9 @@ def cell(opened, monkeypatch):
 
 def test_a_cell_says_that_bokeh_is_missing(cell):
     """Its script is in the output of one cell: it is gone when the page is loaded again."""
-    page = cell(1200, bokeh=False, source=example)
+    # Its seconds of waiting are over at once.
+    later = "<script>const now = Date.now; setTimeout(() => { Date.now = () => now() + 60_000 })</script>"
+    page = cell(1200, bokeh=False, source=example, style=later)
     page.wait_for_function("document.body.innerText.includes('output_notebook()')", timeout=60_000)
     assert page.is_visible("img")
 
@@ -128,7 +130,8 @@ def test_the_saved_picture_of_a_cell_is_seen_where_no_script_runs(cell, browser)
 
 def test_a_script_that_runs_before_its_cell_is_in_the_page_draws_the_plots(cell):
     """A notebook that is opened again runs the scripts of its cells, and shows the cells later."""
-    page = cell(1200, source=example, html="template")
+    vscode = "<style>:root {--vscode-editor-background: #123456}</style>"
+    page = cell(1200, source=example, html="template", style=vscode)
     settled(page)
     page.evaluate(
         "document.querySelectorAll('template').forEach((e) => document.body.append(e.content))"
@@ -136,6 +139,8 @@ def test_a_script_that_runs_before_its_cell_is_in_the_page_draws_the_plots(cell)
     page.wait_for_function("Object.values(Bokeh.index).length > 0", timeout=60_000)
     page.wait_for_selector(DRAWN_PLOTS, timeout=60_000)
     assert not page.is_visible("img")
+    box = "(e) => e.style.getPropertyValue('--box')"
+    assert page.eval_on_selector("[style*='--box']", box) == "#123456"
 
 
 def test_plots_of_a_cell_are_as_wide_as_it_is(cell):

@@ -38,7 +38,8 @@ def predictions(simulator: Simulator, workers: Iterable[float] = ()) -> Table:
     is_less = [kind in ("chunks", "function", "activity") for kind in kinds]
     predicted = np.where(is_less, np.minimum(predicted, predicted[0]), predicted)
     # As many processes as tasks may take longer to start than all tasks, and are no limit.
-    is_shown = [name != UNLIMITED for name in names] | (predicted <= predicted[0])
+    starts = simulator.recording.computations.scheduler.eq("processes").any()
+    is_shown = [name != UNLIMITED or not starts for name in names] | (predicted <= predicted[0])
     with np.errstate(divide="ignore", invalid="ignore"):
         speedup = predicted[0] / predicted
     return (

@@ -249,5 +249,6 @@ def count_functions(keys: Sequence[Hashable], dsk: Mapping[Hashable, object]) ->
         counts[function_of_key((head,))] += count
     if len(tuples) < len(keys):
         others = [key for key in keys if type(key) is not tuple or not key]
-        counts.update(function_of(key, dsk.get(key)) for key in others)
+        # Those that were submitted meanwhile are wrapped.
+        counts.update(function_of(key, _task_of(key, dsk)) for key in others)
     return dict(counts)

@@ -322,14 +322,14 @@ class _Sizes:
             return float(value.__sizeof__())
         if depth > _DEEPEST_IN_GRAPH:
             return 0.0
-        parts = _parts_of(value)
-        # Objects of the program's own classes have no known size.
-        if not (_is_in_memory(kind) if parts is None else parts):
-            return 0.0
         known = self._known.get(id(value))
         if known is None:
             # It may refer to itself.
-            self._known[id(value)] = 0.0
+            self._known[id(value)] = known = 0.0
+            parts = _parts_of(value)
+            # Objects of the program's own classes have no known size.
+            if not (_is_in_memory(kind) if parts is None else parts):
+                return 0.0
             if parts is None:
                 self._size_of = self._size_of or ResultSizes().size_of
                 # NaN, which is not known, is not more.

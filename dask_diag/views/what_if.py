@@ -61,7 +61,7 @@ def what_if(
         Measurements with tasks. Several are combined.
     workers : int, or iterable of int, optional
         Numbers of workers of a local scheduler to try, in addition to two times and four times the
-        recorded number, and unlimited if that is no slower. Default: none.
+        recorded number, and unlimited; of processes only if that is no slower. Default: none.
     threads : int, or iterable of int, optional
         The same for a cluster: numbers of threads of all workers together. Default: none.
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar, cast
 
 from dask_diag.capture.lines.sites import Site, Sites
 from dask_diag.model.codes import LineSource
+from dask_diag.system.interpreter import has_gil
 
 
 class Origin(NamedTuple):
@@ -102,9 +103,12 @@ class NamedSites:
 
     def _index(self) -> None:
         """Add the tokens of names that were noted since."""
-        recent = self._recent
-        start, self._indexed = self._indexed, len(recent)
-        for name, site in islice(list(recent.items()), start, None):
+        # With a GIL the new ones are copied in one step: to copy all would take as long as to note
+        # them, for each computation.
+        recent = self._recent if has_gil() else self._recent.copy()
+        new = max(0, len(recent) - self._indexed)
+        self._indexed = len(recent)
+        for name, site in list(islice(reversed(recent.items()), new))[::-1]:
             token = _TOKEN.search(name) if type(name) is str else None
             if token is not None:
                 self._tokens.setdefault(token[0], site)

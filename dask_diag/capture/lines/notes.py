@@ -14,7 +14,7 @@ from dask_diag.capture.lines.sites import NOWHERE, Site
 from dask_diag.capture.lines.steps import EndedKinds
 from dask_diag.hooks.stack import keys_of_calls
 
-_MOST_LINES = 3
+_MOST_LINES = 10
 """Lines that are named, where it is not known which step of a fused task failed."""
 
 
@@ -33,7 +33,8 @@ def note_lines(error: BaseException | None, key: Hashable, kinds: EndedKinds) ->
         functions = {function_of_key(name) for name in calls[-1:]}
         failed = [step for step in steps if step.function in functions] or steps
         sites = dict.fromkeys(step.origin.site for step in failed if step.origin.site is not None)
-        note = _note([site for site in sites if site is not NOWHERE])
+        known = [site for site in sites if site is not NOWHERE]
+        note = _note(known) if known else ""
         # An object that several tasks raise has it already.
         if note and note not in getattr(error, "__notes__", ()):
             BaseException.add_note(error, note)
@@ -46,13 +47,17 @@ def _note(sites: list[Site]) -> str:
     from dask_diag.capture.lines.tables import Sources
 
     sources = Sources()
-    stacks = [
+    # Several are named without their callers.
+    stacks = [site.places() if len(sites) == 1 else site.places()[-1:] for site in sites]
+    texts = dict.fromkeys(
         "".join(
             f'\n  File "{place.file}", line {place.line}, in {place.function}'
             f"\n    {sources.text(place)[0].strip()}"
-            for place in site.places()
+            for place in places
         )
-        for site in sites[:_MOST_LINES]
-    ]
-    which = "This line" if len(stacks) == 1 else "One of these lines"
-    return f"{which} built the failing task (dask_diag):" + "\n  or".join(stacks) if stacks else ""
+        for places in stacks
+    )
+    shown = [*texts][:_MOST_LINES]
+    more = [f" one of {len(texts) - len(shown)} more"] * (len(texts) > len(shown))
+    which = "This line" if len(texts) == 1 else "One of these lines"
+    return f"{which} built the failing task (dask_diag):" + "\n  or".join(shown + more)

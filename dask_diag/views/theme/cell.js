@@ -152,5 +152,6 @@ function paper_below(element) {
         const {backgroundColor} = getComputedStyle(place)
         if (backgroundColor !== CLEAR) return backgroundColor
     }
-    return "white"
+    // VS Code names the color that it has behind a notebook.
+    return getComputedStyle(element).getPropertyValue("--vscode-editor-background") || "white"
 }
