@@ -223,10 +223,10 @@ NO_PROCESSES = (
             tasks_that_hold_the_gil,
             {
                 (100 * MB, 40): (
-                    "longer, with start-up and moving 4.00 GB of results",
+                    "with start-up and moving 4.00 GB of results",
                     *NO_PROCESSES,
                 ),
-                (1000, 4): ("longer, with start-up and moving 4.00 kB of results", *NO_PROCESSES),
+                (1000, 4): ("with start-up and moving 4.00 kB of results", *NO_PROCESSES),
                 (None, 4): "worker processes are not predicted to help",
                 None: "CacheProfiler",
             },
