@@ -260,7 +260,9 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
     saved, advice = _larger_chunks(analysis, mean, cost)
     if divides is not None:
         # Their number follows from how the step divides its input, not from the input's chunks.
-        saved, advice = analysis.seconds_saved(merge_tasks=divides.parts), divides.advice
+        # One part for each result may leave too few for all workers.
+        saved = float(np.fmax(saved, analysis.seconds_saved(merge_tasks=divides.parts)))
+        advice = divides.advice
     has_started_tasks = bool((~np.isnan(analysis.tasks.seceded)).any())
     if advice.startswith(NO_FIX) and not has_started_tasks:
         # What is small and few in a row is not worth a finding: nothing can be changed.
@@ -300,15 +302,14 @@ IN_A_ROW = 10
 
 def _longer_steps(analysis: Analysis) -> str:
     """Advice where larger chunks do not help: to join tasks that run in a row; empty if few do."""
-    parallel, _ = analysis.chunks
-    tasks = analysis.tasks
-    pairs = tasks.computation.codes * len(tasks.function.values) + tasks.function.codes
-    row = int(np.unique(pairs, return_counts=True)[1].max()) / max(parallel, 1)
+    parallel, path = analysis.chunks[0], analysis.critical_path.tasks
+    pairs = np.stack([path["computation"].codes, path["function"].codes])
+    row = int(np.unique(pairs, axis=1, return_counts=True)[1].max(initial=0))
     if row < IN_A_ROW:
         return ""
     return (
         f"do several successive steps in each task: at most {counted(parallel, 'task')} of a "
-        f"function can run at once, and {count(int(row))} run one after the other"
+        f"function can run at once, and {count(row)} run one after the other"
     )
 
 
