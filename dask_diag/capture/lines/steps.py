@@ -132,6 +132,7 @@ class TaskKinds(EndedKinds):
         self._capture = capture
         self._origin_of = capture.names.origin
         self._frame: FrameType | None = None
+        self._otherwise = Origin(NOWHERE, LineSource.COMPUTED)
         self._numbers: dict[Kind, int] = {}
         self._of_name: dict[Hashable, int] = {}
         self._of_key: dict[Hashable, int] = {}
@@ -148,9 +149,12 @@ class TaskKinds(EndedKinds):
     ) -> None:
         """Find the kinds of all tasks of a final graph, and put copies to be timed into it.
 
-        The line of the frame's callers that computes counts where no other is known.
+        The line of the frame's callers that computes counts where no other is known; without a
+        frame the graph was made before lines were captured.
         """
         self._frame = frame
+        if frame is None:
+            self._otherwise = BEFORE
         try:
             self._read(graph, dependents)
         finally:
@@ -244,8 +248,9 @@ class TaskKinds(EndedKinds):
                 found = next(filter(None, map(self._origin_of, names_of(dependent))), None)
                 if found is not None:
                     return found if found is BEFORE else Origin(found.site, LineSource.DEPENDENTS)
-        site = NOWHERE if self._frame is None else self._capture.here(self._frame)
-        return Origin(site, LineSource.COMPUTED)
+        if self._frame is None:
+            return self._otherwise
+        return Origin(self._capture.here(self._frame), LineSource.COMPUTED)
 
     def _is_next_timed(self, number: int) -> bool:
         seen = self._seen.get(number, 0)
