@@ -164,6 +164,7 @@ def test_computations_inside_of_tasks():
         (20, 0.4, 0.4): None,
         # The CPUs do useful work, or others had them.
         (20, 0.8, 0.8): None,
-        (20, 0.8, 0.4, 1.0): None,
+        (20, 0.8, 0.4, 0.5): True,
+        (20, 0.8, 0.4, 1.4): None,
     }
     check("nested-computations", computed_inside, cases)

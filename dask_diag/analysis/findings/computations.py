@@ -311,6 +311,8 @@ FEWEST_INSIDE = 10
 """Least computations inside of tasks."""
 IDLE_CPUS = 0.3
 """Least share of the CPUs that neither the program nor others used meanwhile."""
+LEFT_BY_OTHERS = 1 / 3
+"""Share of the CPUs that other programs are taken to leave if this one needs them."""
 
 
 @rule("nested-computations", needs=("metrics",))
@@ -324,8 +326,8 @@ def nested_computations(analysis: Analysis) -> Diagnosis | None:
         return None
     cpu = analysis.cpu_in_tasks + analysis.known_cpu_outside_tasks + analysis.cpu_of_children
     free = analysis.cpus * analysis.busy_wall
-    used = cpu + cpus_of_others(recording) * analysis.busy_wall
-    if not free or used > (1 - IDLE_CPUS) * free:
+    others = cpus_of_others(recording) * analysis.busy_wall
+    if not free or cpu + max(others - LEFT_BY_OTHERS * free, 0.0) > (1 - IDLE_CPUS) * free:
         return None
     where = where_of_tasks(analysis, sums_of_tasks(recording, rows.task, rows.value * ~is_count))
     lost = min(analysis.wall_of_tasks(spent), analysis.computing)
