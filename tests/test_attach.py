@@ -240,7 +240,8 @@ def test_a_computation_inside_a_task_is_not_joined_as_one_of_its_own(attached):
     ("active", "why"),
     [(dask_diag.Profiler, "another profiler of dask_diag, is active"), (None, "another dask-diag attach")],
 )  # fmt: skip
-def test_one_at_a_time(attached, active, why):
+def test_one_at_a_time(attached, active, why, monkeypatch):
+    monkeypatch.setattr(dask_diag.profilers.attached, "_LONGEST_LEAVING", 0.01)
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with here:
         if active is None:
@@ -254,7 +255,7 @@ def test_one_at_a_time(attached, active, why):
                 assert why in receive(here, 20)["why"]
 
 
-TASKS = 3000
+TASKS = 2000
 PROGRAM = """
 import json, os, sys, threading, time
 import dask, dask.local
@@ -336,10 +337,10 @@ LISTENS = [True, *([False] if sys.version_info >= (3, 14) else [])]
 
 
 @pytest.mark.parametrize("listens", LISTENS)
-def test_a_program_is_attached_to_for_some_seconds(program, listens, tmp_path):
+def test_a_program_is_attached_to_for_some_seconds_and_until_its_end(program, listens, tmp_path):
     child = program(listens)
     done = subprocess.run(
-        [*COMMAND, "attach", str(child.pid), "--seconds", "0.7"],
+        [*COMMAND, "attach", str(child.pid), "--seconds", "0.4"],
         capture_output=True, text=True, env=environment(), timeout=60, cwd=tmp_path, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -351,7 +352,14 @@ def test_a_program_is_attached_to_for_some_seconds(program, listens, tmp_path):
     (code,) = recording.environment.section.eq("calling code").nonzero()[0].tolist()
     assert recording.environment.name[code] == "program.py"
     assert set(recording.tasks.outcome.tolist()) == {"ok", "unfinished"}
-    ended(child)
+    with recording_command(child) as attach:
+        Path("quick").touch()
+        output, errors = child.communicate(timeout=60)
+        summary, _ = attach.communicate(timeout=60)
+    assert (attach.returncode, errors, child.returncode) == (0, "", 0)
+    assert output.splitlines()[0] == str(sum(range(TASKS)))
+    assert "work" in summary
+    assert dask_diag.load("run.diag").is_complete
     assert not os.path.exists(path_of_listener(child.pid, os.geteuid()))
 
 
@@ -367,19 +375,6 @@ def recording_command(child, *options):
             said.append(attach.stderr.readline())
             assert said[-1], said
         yield attach
-
-
-@pytest.mark.parametrize("listens", LISTENS)
-def test_the_program_ends_meanwhile(program, listens, tmp_path):
-    child = program(listens)
-    with recording_command(child) as attach:
-        Path("quick").touch()
-        output, errors = child.communicate(timeout=60)
-        summary, _ = attach.communicate(timeout=60)
-    assert (attach.returncode, errors, child.returncode) == (0, "", 0)
-    assert output.splitlines()[0] == str(sum(range(TASKS)))
-    assert "work" in summary
-    assert dask_diag.load("run.diag").is_complete
 
 
 @pytest.mark.parametrize("listens", LISTENS)

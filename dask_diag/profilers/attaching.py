@@ -36,7 +36,7 @@ _LONGEST_WAIT = 10.0
 """Seconds in which a thread of the program has to run Python code."""
 _LONGEST_START, _LONGEST_END = 60.0, 120.0
 """Seconds that the program may take to import dask_diag, and to close the recording."""
-_ALONE, _PAUSE = 0.2, 0.1
+_ALONE, _PAUSE = 0.1, 0.05
 """Seconds that the main thread has before others are asked, and that one has to read the script."""
 _FIRST_MINOR = 14
 _SCRIPT = """
