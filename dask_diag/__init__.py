@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dask_diag.capture.log import span
     from dask_diag.capture.metrics import context_meter
     from dask_diag.model.recording import Recording, combine
+    from dask_diag.profilers.attached import listen
     from dask_diag.profilers.cache import CacheProfiler
     from dask_diag.profilers.memory import MemorySampler
     from dask_diag.profilers.profiler import Profiler
@@ -62,6 +63,7 @@ __all__ = [
     "findings",
     "hottest_lines",
     "lines",
+    "listen",
     "load",
     "peak_allocations",
     "performance_report",
@@ -100,6 +102,7 @@ _MODULES = {
     "findings": "dask_diag.views.summary",
     "hottest_lines": "dask_diag.analysis.call_tree",
     "lines": "dask_diag.analysis.built_by",
+    "listen": "dask_diag.profilers.attached",
     "load": "dask_diag.storage.read",
     "task_memory": "dask_diag.analysis.memory",
     "peak_allocations": "dask_diag.analysis.memory",

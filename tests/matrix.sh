@@ -51,11 +51,12 @@ leg() {
     case $1 in
     oldest) run oldest "$2" ;;
     # Threads that start in the context of the thread that starts them, as in free-threaded builds:
-    # what has to do with threads.
+    # what has to do with threads. Programs that do not listen are attached to with this Python.
     contexts)
         PYTHON_THREAD_INHERIT_CONTEXT=1 run contexts "$2" tests/test_span.py tests/test_sampling.py \
             tests/test_waits.py tests/test_threads.py tests/test_record.py tests/test_redaction.py \
-            tests/test_interrupts.py tests/test_free_threading.py tests/test_tracebacks.py
+            tests/test_interrupts.py tests/test_free_threading.py tests/test_tracebacks.py \
+            tests/test_attach.py
         ;;
     awkward | coffea) run "$1" "$2" tests/test_nanoaod.py tests/test_coffea.py tests/test_chunks.py ;;
     *) run "$1" "$2" --ignore-glob="*/test_cluster_*" ;;

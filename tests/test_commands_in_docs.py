@@ -40,6 +40,7 @@ NOT_RUN = {
     "docs/tune.rst: dask-diag tune": "it takes minutes: tests/test_tune.py",
     "docs/command_line.rst: dask-diag tune": "it takes minutes: tests/test_tune.py",
     "docs/command_line.rst: dask-diag live": "it lasts until the page is closed",
+    "docs/command_line.rst: dask-diag attach": "it needs a program that runs: tests/test_attach.py",
     "docs/command_line.rst: dask-diag run -m package.module": "the reader's module",
     'docs/command_line.rst: dask-diag run -c "code"': "the reader's code",
     "docs/cluster.rst: dask-diag": "tests/test_cluster_docs.py runs them",

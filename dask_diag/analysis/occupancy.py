@@ -21,6 +21,7 @@ from dask_diag.analysis.phases import NotOfGraphs, times_not_of_graphs
 from dask_diag.analysis.task_times import (
     call_times,
     computation_stops,
+    is_attached,
     preparation_stops,
     prepared_times,
     transfer_times,
@@ -496,8 +497,11 @@ def _local(
 def _startups(recording: Recording, index: int, tasks: TaskTimes, graph: Intervals) -> Intervals:
     """Starts of worker processes: from the first submission to the first task of each.
 
-    Threads start at once, and processes of a pool that was there before have started.
+    Threads start at once, and processes of a pool that was there before have started. In a program
+    that was attached to, all may be such processes.
     """
+    if is_attached(recording):
+        return _NO_INTERVALS
     computations, workers = recording.computations, recording.workers
     called, ready = (float(time) for (time,) in graph)
     joined = workers.computation.eq(computations.computation[index]) & (workers.joined > called)

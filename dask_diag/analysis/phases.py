@@ -10,7 +10,7 @@ import numpy as np
 from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import imports_and_profilers, late_samples
-from dask_diag.analysis.task_times import call_times, prepared_times
+from dask_diag.analysis.task_times import call_times, prepared_times, ran_before
 from dask_diag.columns import BoolArray, Categorical, FloatArray
 from dask_diag.model.codes import PHASES, Root
 from dask_diag.model.recording import Recording
@@ -57,8 +57,10 @@ def phase_intervals(recording: Recording) -> Table:
         Columns ``phase``, ``start`` and ``stop``, seconds as in the recording's tables.
     """
     computations = recording.computations
-    # A graph that has arrived at a cluster is prepared, whatever its first task waits for.
-    started = np.where(computations.cluster.eq(""), first_starts(recording), computations.start)
+    # A graph that has arrived at a cluster is prepared, whatever its first task waits for; and so
+    # is that of a computation that was joined.
+    is_prepared = ~computations.cluster.eq("") | ran_before(recording)
+    started = np.where(is_prepared, computations.start, first_starts(recording))
     called, first, stop = (
         np.clip(times, recording.start, recording.stop)
         for times in (call_times(computations), started, computations.stop)

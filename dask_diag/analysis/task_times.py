@@ -9,7 +9,7 @@ import numpy as np
 from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.columns import BoolArray, FloatArray, IntArray
-from dask_diag.model.codes import Activity, Outcome
+from dask_diag.model.codes import ATTACHED, Activity, Outcome
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Computations, Transfers
 
@@ -32,6 +32,16 @@ def call_times(computations: Computations) -> FloatArray:
 def prepared_times(computations: Computations) -> FloatArray:
     """Times at which graphs were in order; if not known, of the scheduler's start."""
     return np.fmax(computations.prepared, computations.start)
+
+
+def ran_before(recording: Recording) -> BoolArray:
+    """Select computations that ran already when their program was attached to."""
+    return recording.computations.computation.is_in(recording.joined.computation.values)
+
+
+def is_attached(recording: Recording) -> bool:
+    """Whether the program ran already when its recording began."""
+    return bool(recording.environment.section.eq(ATTACHED).any())
 
 
 def running_computations(computations: Computations, times: FloatArray) -> IntArray:

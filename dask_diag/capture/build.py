@@ -157,6 +157,9 @@ def computations_tables(
     made["repeated_steps"] = tables.RepeatedSteps.of_rows(
         (one.name, *step) for one, _ in others for step in one.facts.repeated_steps
     )
+    made["joined"] = tables.Joined.of_rows(
+        (one.name, one.start, *one.facts.joined) for one, _ in others if one.facts.joined
+    )
     made["workers"] = workers_table(one for one, _ in others)
     return {**made, "threads": threads_table(others)}
 

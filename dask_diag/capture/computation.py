@@ -7,6 +7,7 @@ import threading
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from math import isnan
 from threading import get_ident
@@ -59,13 +60,14 @@ from dask_diag.hooks.stack import (
 )
 from dask_diag.model.codes import Outcome
 from dask_diag.system.periodic import ALWAYS
-from dask_diag.system.threads import ThreadCpu, ThreadUsage
-from dask_diag.system.usage import NativePool, UsageSoFar
+from dask_diag.system.threads import ThreadCpu, ThreadUsage, cpu_of_thread
+from dask_diag.system.usage import NativePool, Usage, UsageSoFar
 
 if TYPE_CHECKING:
     from dask_diag.capture.results import ResultSizes
     from dask_diag.capture.task import StackSample
     from dask_diag.columns import Categorical
+    from dask_diag.hooks.joining import RunningScheduler
 
 
 _drawn: dict[str, str] = {}
@@ -282,6 +284,13 @@ class TaskRows(NamedTuple):
         )
 
 
+class JoinedAt(NamedTuple):
+    """Number of tasks that had ended, and that ran, when a running computation was joined."""
+
+    finished: int
+    running: int
+
+
 class Facts(NamedTuple):
     """What a computation has in common with others.
 
@@ -310,6 +319,7 @@ class Facts(NamedTuple):
         How many tasks of each function it did not come to, if it failed.
     repeated_steps : tuple of RepeatedStep
         Steps in fused tasks that ran in an earlier computation.
+    joined : JoinedAt or None
     """
 
     pid: int
@@ -325,6 +335,7 @@ class Facts(NamedTuple):
     remote_workers: Mapping[int, RemoteWorker] = NOTHING
     not_run: Mapping[str, int] = NOTHING
     repeated_steps: tuple[RepeatedStep, ...] = ()
+    joined: JoinedAt | None = None
 
     @classmethod
     def shared(cls, plain: tuple[Any, ...], *others: Any) -> Facts:
@@ -493,6 +504,8 @@ class Computation:
         process had used when it started.
     graph_bytes : float
         Bytes of data in the graph, NaN if not known.
+    joined : JoinedAt or None
+        What had happened before it was measured, if it ran already.
     hooks, own : dict, OwnCost
         CPU seconds of hooks for a task, by purpose; and what hooks take as it starts and ends.
     is_closed : bool
@@ -541,10 +554,12 @@ class Computation:
         "graph_bytes",
         "hooks",
         "is_closed",
+        "joined",
         "keys",
         "kind",
         "kinds",
         "metrics",
+        "native_id",
         "number",
         "own",
         "packing",
@@ -577,10 +592,10 @@ class Computation:
         "wrappers",
     )
 
-    def __init__(self, dsk: Graph) -> None:
+    def __init__(self, dsk: Graph, running: RunningScheduler | None = None) -> None:
         self.start = perf_counter()
         # Each walks on from where dask's scheduler is on the stack.
-        scheduler = nearest_scheduler()
+        scheduler = nearest_scheduler() if running is None else running.frame
         self.called = when_called(scheduler) or self.start
         self.call_site = call_site(scheduler)
         self.prepared: float | None = None
@@ -590,7 +605,8 @@ class Computation:
         self.number = (int(run_id(), 16) << _BITS_OF_COUNT) + next(_count)
         self.pid = os.getpid()
         # One object for all computations of a thread.
-        self.thread = this_thread.now.ident
+        caller = running or this_thread.now
+        self.thread, self.native_id = caller.ident, caller.native_id
         self.frame = 0 if scheduler is None else id(scheduler)
         self.kind = scheduler_kind(scheduler)
         self.workers = self.kind.workers
@@ -621,13 +637,43 @@ class Computation:
         self.without_ticks = ALWAYS
         self.sampling_failed: tuple[Callable[[Exception], None], ...] = ()
         self.stacks: tuple[Any, ...] = ()
-        self.span = current_span()
+        self.joined: JoinedAt | None = None
+        # That of another thread is not known.
+        self.span = current_span() if running is None else ""
         self.annotated: Mapping[Hashable, object] = annotations_of_graph("span", scheduler)
         self.remote_workers: dict[int, RemoteWorker] = {}
         self.repeated_steps: tuple[RepeatedStep, ...] = ()
         self.packing: Transfer | None = None
         self.dsk = dsk
         self.state: SchedulerState = {}
+
+    def usage_so_far(self) -> Usage:
+        """Usage of the machine since its start, and CPU seconds of the thread that called dask."""
+        is_here = get_ident() == self.thread
+        clock = thread_time if is_here else partial(cpu_of_thread, self.native_id)
+        return self.usage_before.until_now(clock)
+
+    def begin_now(self) -> None:
+        """Measure from now on: it runs already, on another thread."""
+        clock = partial(cpu_of_thread, self.native_id)
+        self.usage_before, self.threads = UsageSoFar.now(clock), ThreadUsage()
+        self.called = self.start = self.prepared = perf_counter()
+
+    def add_running(self, key: Hashable, task: object) -> TimedTask | None:
+        """Add a task that was submitted before; None if its wrapper is there by now."""
+        wrapper = self.wrapper_type(self)
+        wrapper.key = key  # type: ignore[assignment]
+        wrapper.task, wrapper.submitted = task, self.start
+        if self.aside.setdefault(key, wrapper) is not wrapper:
+            return None
+        self.wrappers.append(wrapper)
+        return wrapper
+
+    def drop_running(self, key: Hashable) -> None:
+        """Undo `add_running`, if the scheduler has not collected the task."""
+        wrapper = self.aside.pop(key, None)
+        if wrapper is not None:
+            wrapper.task = None
 
     @property
     def name(self) -> str:

@@ -210,12 +210,14 @@ class PlannedTasks:
     Parameters
     ----------
     keys : list of hashable
+    submitted : int, optional
+        Number of other tasks, submitted before.
     """
 
     __slots__ = ("_functions", "_keys", "total")
 
-    def __init__(self, keys: list[Hashable]) -> None:
-        self.total = len(keys)
+    def __init__(self, keys: list[Hashable], submitted: int = 0) -> None:
+        self.total = len(keys) + submitted
         self._keys = keys
         self._functions: Mapping[str, int] | None = None
 
@@ -228,11 +230,12 @@ class PlannedTasks:
 
 
 def tasks_not_submitted(state: SchedulerState) -> list[Hashable]:
-    """The keys of the tasks not submitted yet, on the scheduler's thread.
+    """The keys of the tasks not submitted yet; before any was handed out, these are all.
 
-    Before it has handed out any, these are all.
+    Where the scheduler runs on meanwhile, a task may be missing, or be there twice.
     """
-    return [*state.get("waiting", ()), *state.get("ready", ())]
+    # Copied in one step.
+    return [*list(state.get("waiting", ())), *list(state.get("ready", ()))]
 
 
 def count_functions(keys: Sequence[Hashable], dsk: Mapping[Hashable, object]) -> Mapping[str, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from threading import get_ident
 from time import perf_counter, time
 from types import FrameType, MappingProxyType
 from typing import Any, NamedTuple
@@ -81,9 +80,7 @@ def snapshot_of(
         measured = [some for some in (computation.sizes, sizes) if some is not None]
         final = min([len(keys), *(len(some) - first for some in measured)])
         computation.dependencies.extend(all_keys, computation.state.get("dependencies", {}))
-        usage = computation.usage_before.until_now()
-        if get_ident() != computation.thread:
-            usage = usage._replace(thread_cpu=_NAN)
+        usage = computation.usage_so_far()
         rows = rows_of(computation, first, keys, in_flight, final)
         snapshot = _snapshot(computation, rows, usage)
     finished = computation.finished
@@ -142,6 +139,7 @@ def _snapshot(
         dict(computation.remote_workers),
         not_run,
         computation.repeated_steps,
+        computation.joined,
     )
     return ComputationSnapshot(computation.number, facts, array("d", numbers), tasks)
 
@@ -326,7 +324,7 @@ def _publish(computation: Computation, failed: bool) -> None:
     ended = _failure_of(computation) if failed else ("", "")
     # If it failed, others of its tasks go on: none is to start or stop after the computation does.
     in_flight = computation.in_flight()
-    usage, stop = computation.usage_before.until_now(), perf_counter()
+    usage, stop = computation.usage_so_far(), perf_counter()
     worth_listing = stop - computation.start >= WORTH_LISTING_POOLS
     pools = tuple(thread_pools()) if worth_listing else ()
     not_run = _tasks_not_run(computation) if failed else NOTHING

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from dask_diag._version import __version__
+from dask_diag.cli.attach import attach
 from dask_diag.cli.compare import compare
 from dask_diag.cli.explain import explain
 from dask_diag.cli.look import export, lines, live, report, summary, throughput, top, what_if
@@ -28,6 +29,7 @@ def main() -> None:
 
 for _command in (
     run,
+    attach,
     summary,
     lines,
     explain,

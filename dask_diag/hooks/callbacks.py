@@ -63,6 +63,11 @@ def release(callback: CallbackTuple) -> None:
         _uninstall_if_unused()
 
 
+def is_held() -> bool:
+    """Whether a diagnostic is active."""
+    return bool(_activations)
+
+
 def _install() -> None:
     if _dasks_own is not None:
         setattr(dask.local, _NAME, shared_callbacks)
@@ -107,7 +112,7 @@ def shared_callbacks(
         try:
             _scheduler_returns(own)
         finally:
-            _disclaim(others, active)
+            disclaim(others, active)
 
 
 def _scheduler_returns(callbacks: Iterable[CallbackTuple]) -> None:
@@ -151,7 +156,16 @@ def _claim(
     return own, others, now_active
 
 
-def _disclaim(others: list[CallbackTuple], active: frozenset[CallbackTuple]) -> None:
+def claim_running() -> frozenset[CallbackTuple]:
+    """Claim the active callbacks for a computation that runs already, and not for those inside."""
+    with _lock:
+        active = frozenset(_activations)
+        _active_at_start.append(active)
+    return active
+
+
+def disclaim(others: list[CallbackTuple], active: frozenset[CallbackTuple]) -> None:
+    """Undo a claim at the end of a computation."""
     with _lock:
         _active_at_start.remove(active)
         _in_use_elsewhere.difference_update(others)

@@ -218,6 +218,28 @@ def is_in_computation() -> bool:
     return computations > 1
 
 
+def outermost_scheduler(innermost: FrameType | None) -> FrameType | None:
+    """The frame of the scheduler that a thread runs, and no task called; None without one."""
+    found = None
+    for frame in frames_from(innermost):
+        if frame.f_code is _GET_ASYNC:
+            found = frame
+        elif frame.f_code is _EXECUTE_TASK:
+            found = None
+    return found
+
+
+def key_of_task(innermost: FrameType | None) -> Hashable:
+    """The key of the task that a thread runs; None without one, and where it may not be read."""
+    found = None
+    for frame in frames_from(innermost) if has_gil() else ():
+        if frame.f_code is _EXECUTE_TASK:
+            variables = frame.f_locals
+            found = variables.get("key")
+            clear_copy(variables)
+    return found
+
+
 def scheduler_locals() -> Mapping[str, Any]:
     """The local variables of the calling scheduler of dask, or an empty mapping.
 
@@ -289,11 +311,11 @@ def _size_of(name: str, frame: FrameType | None) -> float:
     # The pickled task or result is a local variable of dask's function: its length costs nothing,
     # where pickling it again would cost as much as sending it.
     size = len(variables.get(name, ()))
-    _clear(variables)
+    clear_copy(variables)
     return float(size) or float("nan")
 
 
-def _clear(variables: Mapping[str, Any]) -> None:
+def clear_copy(variables: Mapping[str, Any]) -> None:
     """Release what is a copy of a frame's local variables."""
     if type(variables) is dict:
         variables.clear()
@@ -349,7 +371,7 @@ def called_from(frame: FrameType | None) -> object:
         if frame.f_code is _CALL_TASK:
             variables = frame.f_locals
             task = variables.get("self")
-            _clear(variables)
+            clear_copy(variables)
             return getattr(task, "func", None)
         frame = frame.f_back
     return None

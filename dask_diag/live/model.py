@@ -351,7 +351,7 @@ class LiveModel:
         lasted, cpu = tasks["stop"] - tasks["start"], tasks["thread_cpu"]
         names, functions = tasks["computation"], tasks["function"]
         pairs = names.codes.astype(np.int64) * len(functions.values) + functions.codes
-        counts = np.bincount(pairs)
+        counts, known = np.bincount(pairs), np.bincount(pairs, ~np.isnan(lasted))
         seconds, cpu_seconds = (
             np.bincount(pairs, np.nan_to_num(amounts)).tolist() for amounts in (lasted, cpu)
         )
@@ -359,9 +359,10 @@ class LiveModel:
             computation, code = divmod(pair, len(functions.values))
             function = str(functions.values[code])
             progress = self._unended[str(names.values[computation])]
-            for sums in (self.functions, progress.recorded):
+            # What ran before the recording is in no estimate: how long it took is unknown.
+            for sums, number in ((self.functions, counts), (progress.recorded, known)):
                 sums.setdefault(function, FunctionSums()).add(
-                    int(counts[pair]), seconds[pair], cpu_seconds[pair]
+                    int(number[pair]), seconds[pair], cpu_seconds[pair]
                 )
         if "group" in tasks.columns:
             groups, of_group = np.unique(tasks["group"], return_inverse=True)

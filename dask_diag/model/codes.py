@@ -18,6 +18,8 @@ IN_TASKS, COMPUTATIONS = "computations in tasks", "computations"
 """Label of the seconds in which tasks ran dask inside, and the unit of the number of times."""
 SENT_CODE = "<dynamic-code>"
 """The file of functions of the main module in other processes, as cloudpickle names it."""
+ATTACHED = "attached"
+"""The section of the environment that says to which program a recording was attached."""
 UNKNOWN_WORKER = "unknown"
 """The worker of tasks whose worker is not known."""
 

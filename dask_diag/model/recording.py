@@ -37,6 +37,7 @@ from dask_diag.model.tables import (
     Dependencies,
     Environment,
     Frames,
+    Joined,
     Lines,
     Memory,
     Metrics,
@@ -95,6 +96,8 @@ class Recording:
         A row per computation and function: the number of tasks that the scheduler was to run.
     progress : Table
         A row per computation that was still running: how many tasks had finished.
+    joined : Table
+        A row per computation that ran already when `dask-diag attach` came to its program.
     repeated_steps : Table
         A row per computation, function and step of its fused tasks, if steps of them ran before.
     tasks : Table
@@ -215,6 +218,7 @@ class Recording:
     steps: Steps = _NO_ROWS
     planned: Planned = _NO_ROWS
     progress: Progress = _NO_ROWS
+    joined: Joined = _NO_ROWS
     repeated_steps: RepeatedSteps = _NO_ROWS
     environment: Environment = _NO_ROWS
     chunks: Chunks = _NO_ROWS
@@ -359,7 +363,7 @@ T = TypeVar("T", bound=RecordingTable)
 # All profilers have the computations of a block and their threads: no repetition.
 _TABLES_BY_COMPUTATION = {
     **dict.fromkeys(("computations", "planned", "progress", "pools", "quotas"), False),
-    **dict.fromkeys(("repeated_steps", "threads"), False),
+    **dict.fromkeys(("joined", "repeated_steps", "threads"), False),
     **dict.fromkeys(("tasks", "cached_results"), True),
     **dict.fromkeys(("memory", "allocations"), False),
 }

@@ -298,6 +298,16 @@ class RepeatedSteps(RecordingTable):
     repeats = integer("Number of these steps that ran in an earlier computation, by key.")
 
 
+class Joined(RecordingTable):
+    """A row per computation that ran already when its program was attached to."""
+
+    __slots__ = ()
+    computation = category("The computation.")
+    time = time("When it was joined: its `called`, `start` and `prepared`.")
+    finished = integer("Number of its tasks that had ended: they are in no other table.")
+    running = integer("Number of its tasks that ran: their times are unknown.")
+
+
 class Progress(RecordingTable):
     """A row per running computation, at the time when the recording was last read or written."""
 

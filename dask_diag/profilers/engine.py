@@ -13,19 +13,22 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
 from struct import error as NotANumberError  # noqa: N812
 from threading import get_ident
-from time import perf_counter, thread_time
+from time import perf_counter, sleep, thread_time
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from dask.callbacks import Callback
 
-from dask_diag.capture.computation import Computation, Readings, start_running
+from dask_diag.capture.computation import Computation, JoinedAt, Readings, start_running
 from dask_diag.capture.keys import PlannedTasks, tasks_not_submitted
 from dask_diag.capture.lines.steps import TaskKinds
 from dask_diag.capture.log import dependents_of
 from dask_diag.capture.results import bytes_in_graph
 from dask_diag.capture.session import count_end, finish
-from dask_diag.capture.task import ThreadNotingTask, pack_row
+from dask_diag.capture.task import ThreadNotingTask, TimedTask, pack_row
+from dask_diag.hooks import joining
+from dask_diag.hooks.callbacks import claim_running, disclaim
+from dask_diag.hooks.joining import RunningScheduler, Variables, is_in
 from dask_diag.hooks.lines import capturing
 from dask_diag.hooks.stack import (
     CallbackTuple,
@@ -41,6 +44,9 @@ if TYPE_CHECKING:
     from dask_diag.sampling.probes import Probe
 
 
+_FILES_OF_HOOKS = {__file__, joining.__file__}
+_LONGEST_HOOK, _SHORT = 1.0, 0.001
+"""Seconds to wait for a hook that a scheduler has called, and between two looks at it."""
 _HOOKS = "_start", "_start_state", "_pretask", "_posttask", "_finish"
 SizeOf = Callable[[object], float]
 _NAN = float("nan")
@@ -79,6 +85,7 @@ class Watch:
         self.profilers = list(profilers)
         self.measures_tasks = any(profiler.measures_tasks for profiler in profilers)
         self.measured: list[tuple[Callable[[float], None], SizeOf, array[float]]] = []
+        self._claims: list[frozenset[CallbackTuple]] = []
 
     @property
     def driver(self) -> Observer:
@@ -121,7 +128,10 @@ class Watch:
     def _open(self, dsk: Graph) -> None:
         """Make the computation, after the end of those whose schedulers have returned."""
         end_left(partial(_is_before, dsk))
-        self.computation = computation = Computation(dsk)
+        self._follow(Computation(dsk))
+
+    def _follow(self, computation: Computation) -> None:
+        self.computation = computation
         watches[computation.number] = self
         start_running(computation.number, computation)
 
@@ -134,8 +144,8 @@ class Watch:
                 profiler.fault("at the start of a computation", error)
         self.computation.own.end(is_before_tasks=True)
 
-    def start_state(self, dsk: Graph, state: SchedulerState) -> None:
-        """Note the state of dask's scheduler, just before tasks are submitted."""
+    def start_state(self, dsk: Graph, state: SchedulerState, is_running: bool = False) -> None:
+        """Note the state of dask's scheduler, just before tasks are submitted, or later."""
         began = Readings.now()
         try:
             computation = self.computation
@@ -151,7 +161,7 @@ class Watch:
                     profiler.fault("at the start of a computation", error)
             if self.measures_tasks:
                 self._measure_graph()
-                self._find_lines(sys._getframe())
+                self._find_lines(None if is_running else sys._getframe())
             computation.own.end(is_before_tasks=True)
             # Tasks can be submitted from here on: no time of profilers looks like the scheduler's.
             computation.prepared = perf_counter()
@@ -252,6 +262,65 @@ class Watch:
             for note in self.computation.between_tasks:
                 note()
 
+    def join_running(self, scheduler: RunningScheduler, variables: Variables) -> None:
+        """Watch a computation that runs in another thread, from its next task on.
+
+        Tasks that run now get a row without times when they are collected.
+        """
+        dsk, state = variables.dsk, variables.state
+        began = Readings.now()
+        computation = Computation(dsk, scheduler)
+        computation.requested = variables.results
+        self._follow(computation)
+        self._claims.append(claim_running())
+        self._begin(self.profilers, began)
+        self.start_state(dsk, state, is_running=True)
+        # What ran a task is said to hooks that are not reached: each notes it.
+        computation.wrapper_type = ThreadNotingTask
+        computation.begin_now()
+        variables.put_in(self.pretask_of_running, self.posttask_of_running, self.finish)
+        running = 0
+        for key in set(state["running"]):
+            # It may start, or end, meanwhile.
+            if isinstance(dsk[key], TimedTask) or not computation.add_running(key, dsk[key]):
+                continue
+            if key in state["finished"] or isinstance(dsk[key], TimedTask):
+                computation.drop_running(key)
+            else:
+                running += 1
+        finished = len(state["finished"])
+        computation.joined = JoinedAt(finished, running)
+        computation.planned = PlannedTasks(tasks_not_submitted(state), finished + running)
+        if not variables.goes_on:
+            # It may have called the hooks of its end before these were there.
+            self.leave_running(variables)
+
+    def pretask_of_running(self, key: Hashable, dsk: Graph, state: SchedulerState) -> None:
+        """Put a wrapper around a task of a computation that was joined."""
+        self.computation.drop_running(key)
+        self.pretask(key, dsk, state)
+
+    def posttask_of_running(self, key: Hashable) -> None:
+        """Add the row of a task of a computation that was joined."""
+        dsk, state = self.computation.dsk, self.computation.state
+        self.posttask(key, state.get("cache", {}).get(key), dsk, state, 0)
+
+    def leave_running(self, variables: Variables) -> None:
+        """End a computation that goes on in another thread, as if it had not been watched."""
+        computation = self.computation
+        dsk = computation.dsk
+        # The next scheduler on its thread, whose frame may have its address, ends those before it.
+        watches.pop(computation.number, None)
+        variables.take_out([self, *self.profilers])
+        deadline = perf_counter() + _LONGEST_HOOK
+        while is_in(computation.thread, _FILES_OF_HOOKS) and perf_counter() < deadline:
+            sleep(_SHORT)
+        for wrapper in tuple(computation.wrappers):
+            task = wrapper.task
+            if task is not None and dsk.get(wrapper.key) is wrapper:
+                dsk[wrapper.key] = task
+        self.end(failed=False)
+
     def _measure_graph(self) -> None:
         computation = self.computation
         try:
@@ -259,13 +328,13 @@ class Watch:
         except Exception as error:
             self.fault("to measure the data of a graph", error)
 
-    def _find_lines(self, frame: FrameType) -> None:
+    def _find_lines(self, frame: FrameType | None) -> None:
         """Find the lines that built its tasks; some fused tasks are replaced by timed copies."""
         capture, computation = capturing(), self.computation
         if capture is None:
             return
         try:
-            kinds = TaskKinds(capture, capture.here(frame))
+            kinds = TaskKinds(capture, frame and capture.here(frame))
             kinds.read(computation.dsk, computation.state.get("dependents", {}))
             computation.kinds = kinds
         except Exception as error:
@@ -299,6 +368,8 @@ class Watch:
             self.fault("at the end of a computation", error)
         count_end(computation)
         computation.is_closed = True
+        if self._claims:
+            disclaim([], self._claims.pop())
         watches.pop(computation.number, None)
         for profiler in self.profilers:
             profiler.computation_ended(computation)
@@ -412,6 +483,15 @@ def watch_of(dsk: Graph) -> Watch | None:
     """The open watch of the computation of a graph."""
     for watch in watches.copy().values():
         if watch.computation.dsk is dsk:
+            return watch
+    return None
+
+
+def watch_of_frame(scheduler: RunningScheduler) -> Watch | None:
+    """The open watch of a scheduler that runs in another thread."""
+    for watch in watches.copy().values():
+        computation = watch.computation
+        if (computation.thread, computation.frame) == (scheduler.ident, id(scheduler.frame)):
             return watch
     return None
 

@@ -300,9 +300,14 @@ class CallerProbe:
         self._stacks = stacks
         self._first_call = inf
         self._started: deque[tuple[int, int, Computation]] = deque()
-        self._own_thread = weakref.ref(threading.current_thread())
-        self._own_ident = get_ident()
-        self._threads = {self._own_ident: CallingThread(get_native_id(), perf_counter(), interval)}
+        own = threading.current_thread()
+        if isinstance(own, OwnThread):
+            # It has entered the profiler in a program that it is attached to.
+            own = threading.main_thread()
+        self._own_thread = weakref.ref(own)
+        self._own_ident = own.ident or get_ident()
+        native_id = own.native_id or get_native_id()
+        self._threads = {self._own_ident: CallingThread(native_id, perf_counter(), interval)}
         self._others: dict[int, OtherThread] = {}
         self._reads_others = not why_not_here()
         self._sampling = threading.Lock()
@@ -320,8 +325,8 @@ class CallerProbe:
             self._first_call = inf
 
     def begin(self, computation: Computation) -> None:
-        """Sample the current thread until its computation stops."""
-        self._started.append((get_ident(), get_native_id(), computation))
+        """Sample the thread of a computation until that stops."""
+        self._started.append((computation.thread, computation.native_id, computation))
 
     def stop(self) -> None:
         """Sample no more, and release all code."""

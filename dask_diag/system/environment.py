@@ -111,7 +111,7 @@ def calling_code(frame: FrameType | None) -> list[Row]:
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE + os.sep):
         if frame.f_code.co_filename.startswith(_COMMANDS + os.sep):
             # What comes before is what runs commands, and no code of the user's.
-            return _script(sys.argv[0]) if sys.argv else []
+            return script_code(sys.argv[0]) if sys.argv else []
         frame = frame.f_back
     if frame is None:
         return []
@@ -133,7 +133,7 @@ def given_code(text: str, name: str = "as given") -> list[Row]:
     return [("calling code", name, "\n".join(lines).rstrip())]
 
 
-def _script(path: str) -> list[Row]:
+def script_code(path: str) -> list[Row]:
     """Beginning of the program of a command."""
     lines = linecache.getlines(path) if path.endswith(".py") else []
     return given_code("".join(lines), os.path.basename(path)) if lines else []

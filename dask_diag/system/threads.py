@@ -114,6 +114,14 @@ def psutil_clocks() -> dict[int, float]:
     return {thread.id: thread.user_time + thread.system_time for thread in threads}
 
 
+def cpu_of_thread(native_id: int) -> float:
+    """CPU seconds of a live thread; NaN if unknown."""
+    try:
+        return time.clock_gettime(clock_of_thread(native_id))
+    except (OSError, AttributeError):
+        return float("nan")
+
+
 def linux_clocks() -> dict[int, float]:
     """CPU seconds of each thread, to the nanosecond."""
     clock = time.clock_gettime

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from math import ceil, isnan
@@ -156,17 +157,17 @@ class UsageSoFar(NamedTuple):
     throttled: float
 
     @classmethod
-    def now(cls) -> UsageSoFar:
-        """Read the usage so far."""
+    def now(cls, cpu_of_thread: Callable[[], float] = thread_time) -> UsageSoFar:
+        """Read the usage so far, with the CPU seconds of this or another thread."""
         used = resource.getrusage(resource.RUSAGE_SELF) if resource else None
         voluntary, involuntary = (used.ru_nvcsw, used.ru_nivcsw) if used else (_NAN, _NAN)
-        clocks = perf_counter(), process_time(), thread_time()
+        clocks = perf_counter(), process_time(), cpu_of_thread()
         throttled = cpu_limit().throttled()
         return cls(*clocks, voluntary, involuntary, machine_cpu(), throttled)
 
-    def until_now(self) -> Usage:
-        """Usage since then; must be called on the same thread."""
-        now = UsageSoFar.now()
+    def until_now(self, cpu_of_thread: Callable[[], float] = thread_time) -> Usage:
+        """Usage since then, with that of the same thread as before."""
+        now = UsageSoFar.now(cpu_of_thread)
         # The machine is not read at the same moments as the time.
         children, others = used_since(self.machine, now.machine)
         lasted = now.time - self.time

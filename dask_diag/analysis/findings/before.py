@@ -62,7 +62,7 @@ _DISTRIBUTED = "/distributed/"
 """In the paths of the files of distributed."""
 
 
-@rule("slow-start", needs=("computations",), needs_tasks=False)
+@rule("slow-start", needs=("computations",), needs_start=True, needs_tasks=False)
 def slow_start(analysis: Analysis) -> Diagnosis | None:
     """Much time passed before the first computation: imports, reading."""
     recording = analysis.recording
@@ -176,7 +176,7 @@ WORTH_REPORTING = 0.15
 """Least share of the time in computations that the start of processes takes."""
 
 
-@rule("pool-startup")
+@rule("pool-startup", needs_start=True)
 def pool_startup(analysis: Analysis) -> Diagnosis | None:
     """Worker processes took long to start, compared with the computation; or all were missing."""
     if "processes" not in analysis.schedulers:
@@ -250,7 +250,7 @@ def _advice_on_pool(analysis: Analysis) -> str:
     )
 
 
-@rule("first-call", needs=("samples",))
+@rule("first-call", needs=("samples",), needs_start=True)
 def first_call(analysis: Analysis) -> Diagnosis | None:
     """The first run of a function compiled, imported or loaded something; others waited for it."""
     recording, calls = analysis.recording, analysis.first_calls

@@ -15,6 +15,7 @@ from dask_diag.analysis.groups import sums_by
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import ProgramLine, program_lines
 from dask_diag.analysis.memory import MemoryHeadroom
+from dask_diag.analysis.task_times import is_attached
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.formatting import amount, count, counted, percent, seconds, size
 from dask_diag.model.recording import Recording
@@ -263,6 +264,8 @@ class Rule:
         Tables of the recording that must have rows.
     unless : tuple of str
         Codes of more specific rules. The rule is not applied if any of them made a finding.
+    needs_start : bool
+        Whether the rule applies only to recordings that began before the program computed.
     needs_tasks : bool
         Whether the rule applies only to recordings with tasks and with `LONG_ENOUGH` computations.
     """
@@ -271,11 +274,15 @@ class Rule:
     examine: Examine
     needs: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
+    needs_start: bool = False
     needs_tasks: bool = True
 
     def __call__(self, analysis: Analysis) -> Finding | None:
         """Apply the rule, whatever others found."""
-        if not all(len(getattr(analysis.recording, table)) for table in self.needs):
+        recording = analysis.recording
+        if not all(len(getattr(recording, table)) for table in self.needs):
+            return None
+        if self.needs_start and is_attached(recording):
             return None
         found = self.examine(analysis)
         if found is None:

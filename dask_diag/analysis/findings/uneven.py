@@ -256,7 +256,11 @@ MOST_OF_WORK = 0.9
 """Share of a computation's work that is in fewer tasks than workers if chunks are too large."""
 
 
-@rule("chunks-too-large", unless=("serial-chain", "batched-tasks", "serial-computations"))
+@rule(
+    "chunks-too-large",
+    unless=("serial-chain", "batched-tasks", "serial-computations"),
+    needs_start=True,
+)
 def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
     """Fewer tasks than workers: some workers have nothing to run from the start."""
     recording = analysis.recording
@@ -350,6 +354,7 @@ NOT_READY = 0.5
 
 @rule(
     "imbalance",
+    needs_start=True,
     unless=(
         *("straggler", "serial-chain", "batched-tasks", "chunks-too-large"),
         *("unbalanced-workers", "serial-computations", "large-results"),

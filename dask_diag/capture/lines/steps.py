@@ -122,17 +122,18 @@ class TaskKinds(EndedKinds):
     Parameters
     ----------
     capture : Capture
-    computed_at : Site
-        The line that computes.
+    computed_at : Site or None
+        The line that computes; None if the graph was made before lines were captured.
     """
 
-    def __init__(self, capture: Capture, computed_at: Site) -> None:
+    def __init__(self, capture: Capture, computed_at: Site | None) -> None:
         # Threads that run tasks add to the sums, while others read them.
         self.kinds: list[Kind] = []
         self.sums: dict[int, StepSums] = {}
         self._capture = capture
         self._origin_of = capture.names.origin
-        self._computed_at = Origin(computed_at, LineSource.COMPUTED)
+        by_computing = Origin(computed_at, LineSource.COMPUTED)
+        self._computed_at = BEFORE if computed_at is None else by_computing
         self._numbers: dict[Kind, int] = {}
         self._of_name: dict[Hashable, int] = {}
         self._of_key: dict[Hashable, int] = {}
