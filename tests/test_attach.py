@@ -22,12 +22,15 @@ from dask import delayed
 
 import dask_diag
 from dask_diag.cli.main import main
+from dask_diag.model.codes import ATTACHED
 from dask_diag.profilers import attaching
 from dask_diag.profilers.attached import picture, start
 from dask_diag.system.peers import credentials, new_socket, path_of_listener, receive, send
 
 from .commands import COMMAND, Command, environment
 from .programs import SEARCHED
+from .recordings import with_columns, with_tables
+from .test_findings_before_tasks import first_runs, in_processes, started
 
 pytestmark = [
     pytest.mark.leaves_files,
@@ -333,7 +336,7 @@ def ended(child):
 
 
 # Programs that listen, with any Python; and those that do not, from Python 3.14 on.
-LISTENS = [True, *([False] if sys.version_info >= (3, 14) else [])]
+LISTENS = [sys.version_info < (3, 14)]
 
 
 @pytest.mark.parametrize("listens", LISTENS)
@@ -476,3 +479,32 @@ def test_a_socket_of_another_user_is_not_used(monkeypatch, tmp_path):
         with new_socket() as client:
             client.connect(path)
             assert credentials(client) == (os.getpid(), os.geteuid())
+
+
+@pytest.mark.parametrize(
+    ("code", "recording"),
+    [
+        ("slow-start", started(5.0, 1.0)),
+        ("pool-startup", in_processes(3.0, 0.1)),
+        ("first-call", first_runs()),
+    ],
+)
+def test_findings_that_need_the_start_are_silent(code, recording):
+    attached = with_tables(
+        recording, environment={"section": [ATTACHED], "name": ["process"], "value": ["1"]}
+    )
+    codes = [{finding.code for finding in dask_diag.findings(r)} for r in (recording, attached)]
+    assert [code in found for found in codes] == [True, False]
+
+
+def test_a_computation_that_was_joined_has_nothing_to_prepare():
+    recording = started(0.0, 1.0)
+    name = recording.computations.computation[0]
+    joined = with_tables(recording, joined={"computation": [name], "finished": [3], "running": [1]})
+    late = with_columns(joined, "tasks", start=(joined.tasks.start + 0.25).tolist())
+    (preparing,) = (
+        row["seconds"]
+        for row in dask_diag.analysis.phases.phases(late).to_dicts()
+        if row["phase"] == "preparing"
+    )
+    assert preparing == 0

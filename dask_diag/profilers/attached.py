@@ -170,7 +170,11 @@ def _serve(peer: socket.socket) -> None:
             return
         try:
             if is_held():
-                send(peer, why="a recording, or another profiler of dask_diag, is active in it")
+                send(
+                    peer,
+                    why="a recording, or another profiler of dask_diag, is active in it; follow the "
+                    "file of a recording with dask-diag top",
+                )
                 return
             _sockets.append(peer)
             _answer(peer)
