@@ -172,8 +172,8 @@ def _serve(peer: socket.socket) -> None:
             if is_held():
                 send(
                     peer,
-                    why="a recording, or another profiler of dask_diag, is active in it; follow the "
-                    "file of a recording with dask-diag top",
+                    why="a recording, or another profiler of dask_diag, is active in it; follow "
+                    "the file of a recording with dask-diag top",
                 )
                 return
             _sockets.append(peer)
