@@ -139,7 +139,7 @@ def test_what_is_unregistered_and_registered_at_any_line_of_a_computation_sees_i
         diagnostic.register()
     registered.update(diagnostics)
     try:
-        outside = (*LOCKED, "callbacks.py:_claim", "callbacks.py:_disclaim")
+        outside = (*LOCKED, "callbacks.py:_claim", "callbacks.py:disclaim")
         with at_every_line(turn, outside=outside, files=CHANGING):
             assert dask.local.get_sync(GRAPH, ("inc", 0)) == 6
     finally:
