@@ -475,7 +475,9 @@ def test_a_socket_of_another_user_is_not_used(monkeypatch, tmp_path):
         folder.chmod(0o777)
         assert "let the program call dask_diag.listen()" in refused(os.getpid())
         folder.chmod(0o700)
-        assert "it is no Python program" in refused(os.getppid())
+        with subprocess.Popen(["sleep", "60"]) as other:
+            assert "it is no Python program" in refused(other.pid)
+            other.kill()
         with new_socket() as client:
             client.connect(path)
             assert credentials(client) == (os.getpid(), os.geteuid())

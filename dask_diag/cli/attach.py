@@ -21,7 +21,7 @@ from dask_diag.cli.output import (
 from dask_diag.cli.run import seconds_between
 
 if TYPE_CHECKING:
-    from dask_diag.profilers.attaching import Program
+    from dask_diag.profilers.attaching import AttachedProgram
 
 _PERIOD = 0.5
 """Seconds between looks at the progress."""
@@ -95,7 +95,7 @@ def _picture(process: int, now: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _follow(program: Program, path: str, seconds: float | None, signals: list[int]) -> None:
+def _follow(program: AttachedProgram, path: str, seconds: float | None, signals: list[int]) -> None:
     """Show the progress until the time is over, a signal comes, or the program ends."""
     from dask_diag.live.model import LiveModel
     from dask_diag.live.texts import progress_lines

@@ -71,7 +71,7 @@ except BaseException:
 """
 
 
-class Program:
+class AttachedProgram:
     """A program that has been attached to.
 
     Parameters
@@ -127,7 +127,7 @@ class Program:
 
 
 @contextlib.contextmanager
-def attached_to(process: int) -> Iterator[Program]:
+def attached_to(process: int) -> Iterator[AttachedProgram]:
     """Attach to a process for a block.
 
     Raises
@@ -144,7 +144,7 @@ def attached_to(process: int) -> Iterator[Program]:
             raise DiagnosticError(_why_forbidden(process)) from None
         except (DiagnosticError, OSError) as error:
             raise DiagnosticError(f"cannot attach to process {process}: {error}") from None
-        yield Program(peer, process)
+        yield AttachedProgram(peer, process)
 
 
 @contextlib.contextmanager

@@ -26,9 +26,7 @@ from dask_diag.capture.log import dependents_of
 from dask_diag.capture.results import bytes_in_graph
 from dask_diag.capture.session import count_end, finish
 from dask_diag.capture.task import ThreadNotingTask, TimedTask, pack_row
-from dask_diag.hooks import joining
 from dask_diag.hooks.callbacks import claim_running, disclaim
-from dask_diag.hooks.joining import RunningScheduler, Variables, is_in
 from dask_diag.hooks.lines import capturing
 from dask_diag.hooks.stack import (
     CallbackTuple,
@@ -42,10 +40,10 @@ from dask_diag.system.interpreter import growing_array
 
 if TYPE_CHECKING:
     from dask_diag.capture.results import ResultSizes
+    from dask_diag.hooks.joining import RunningScheduler, Variables
     from dask_diag.sampling.probes import Probe
 
 
-_FILES_OF_HOOKS = {__file__, joining.__file__}
 _LONGEST_HOOK, _SHORT = 1.0, 0.001
 """Seconds to wait for a hook that a scheduler has called, and between two looks at it."""
 _HOOKS = "_start", "_start_state", "_pretask", "_posttask", "_finish"
@@ -315,13 +313,16 @@ class Watch:
 
     def leave_running(self, variables: Variables) -> None:
         """End a computation that goes on in another thread, as if it had not been watched."""
+        from dask_diag.hooks import joining
+
         computation = self.computation
         dsk = computation.dsk
         # The next scheduler on its thread, whose frame may have its address, ends those before it.
         watches.pop(computation.number, None)
         variables.take_out([self, *self.profilers])
         deadline = perf_counter() + _LONGEST_HOOK
-        while is_in(computation.thread, _FILES_OF_HOOKS) and perf_counter() < deadline:
+        hooks = {__file__, joining.__file__}
+        while joining.is_in(computation.thread, hooks) and perf_counter() < deadline:
             sleep(_SHORT)
         for wrapper in tuple(computation.wrappers):
             task = wrapper.task
