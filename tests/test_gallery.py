@@ -60,6 +60,7 @@ def test_the_recordings_of_a_story_know_the_line_that_computed(story, side):
     sites = recording.computations.call_site.tolist()
     assert sites
     assert all(site.startswith(f"{Path(story.script).name}:") for site in sites), sites
+    assert len(recording.lines)
     files = [*recording.frames.file.values, *recording.lines.file.values]
     assert not [name for name in files if name.startswith("/")]
     assert len(recording.tasks)
