@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 
 from dask_diag import load, record
+from dask_diag.model.codes import GIL_ON, NO_GIL
 from dask_diag.system import interpreter
 from dask_diag.system.interpreter import LockedArray, growing_array
+
+from .recordings import by_code, in_rounds, with_tables, with_waits
 
 
 @pytest.fixture
@@ -63,3 +66,17 @@ def test_a_reader_of_a_growing_array_sees_whole_rows(without_gil):
     assert (rows[-1], len(rows)) == (7.0, 9001)
     del rows[:]
     assert not rows
+
+
+def of_python(recording, build):
+    facts = {"section": ["versions"], "name": ["python"], "value": [f"3.14.0 (CPython{build})"]}
+    return with_tables(recording, environment=facts)
+
+
+def test_findings_of_a_build_without_a_gil_do_not_name_it():
+    waiting = with_waits(in_rounds(40, 2, 0.5), "gil-wait")
+    with_gil = by_code(of_python(waiting, ""))["gil-bound"]
+    assert "turned it on" not in with_gil.advice
+    turned_on = by_code(of_python(waiting, f"{GIL_ON} (set so, or by a module)"))["gil-bound"]
+    assert turned_on.advice.startswith("this Python can run without the GIL")
+    assert "gil-bound" not in by_code(of_python(waiting, NO_GIL))

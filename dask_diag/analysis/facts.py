@@ -33,6 +33,7 @@ from dask_diag.analysis.wall_time import wall_time
 from dask_diag.columns import FloatArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import count
+from dask_diag.model.codes import NO_GIL
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 
@@ -135,6 +136,17 @@ class Analysis:
 
     simulator = _fact(Simulator)
     """Predicts the wall time with changes."""
+
+    @cached_property
+    def python(self) -> str:
+        """What the environment says of the program's Python; empty if it was not recorded."""
+        facts = self.recording.environment.tuples("section", "name", "value")
+        return next((text for *fact, text in facts if fact == ["versions", "python"]), "")
+
+    @property
+    def has_gil(self) -> bool:
+        """Whether threads take turns: always, but in a build without a GIL."""
+        return NO_GIL not in self.python
 
     @cached_property
     def seconds_with_gil(self) -> float:

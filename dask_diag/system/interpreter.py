@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from threading import RLock
 from typing import Any
 
+from dask_diag.model.codes import GIL_ON, NO_GIL
+
 _MAY_LACK_ONE = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
@@ -25,7 +27,7 @@ def build() -> str:
     if not _MAY_LACK_ONE:
         return ""
     why = " (set so, or by a module that does not support its absence)" if has_gil() else ""
-    return f", free-threaded, GIL {'on' if has_gil() else 'off'}{why}"
+    return f"{GIL_ON if has_gil() else NO_GIL}{why}"
 
 
 class LockedArray(array):  # type: ignore[type-arg]

@@ -28,7 +28,7 @@ from dask_diag.analysis.lines import cpu_share_of_linear_algebra, own_lines
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
 from dask_diag.analysis.waits import waits as waits_of_functions
 from dask_diag.formatting import counted, percent, seconds, size
-from dask_diag.model.codes import Activity, Root
+from dask_diag.model.codes import GIL_ON, Activity, Root
 
 VARIABLES = {
     "openblas": "OPENBLAS_NUM_THREADS",
@@ -202,7 +202,7 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
     """Threads waited for the GIL."""
     if not analysis.schedulers & {"threads", "distributed"} or not analysis.in_tasks:
         return None
-    if analysis.share_at_once < AT_ONCE:
+    if analysis.share_at_once < AT_ONCE or not analysis.has_gil:
         return None
     is_recorded = analysis.has_waits
     waits = _waits_for_gil(analysis) if is_recorded else _non_cpu_of_turns(analysis)
@@ -228,6 +228,11 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
         advice = (
             "record again while CPUs are idle, with no more workers than CPUs: tasks also waited "
             "for CPUs, and a thread that holds the GIL without a CPU blocks all others"
+        )
+    if GIL_ON in analysis.python:
+        advice = (
+            "this Python can run without the GIL, and a setting or a module turned it on: look for "
+            f"a RuntimeWarning when modules are imported; or {advice}"
         )
     is_certain = is_recorded and has_cpus
     # Where only other code helps it is not known how much of it can release the GIL.

@@ -226,14 +226,16 @@ def late_samples(analysis: Analysis) -> Diagnosis | None:
         NO_GAIN,
         evidence(
             "{late:count} of {samples:count} samples of CPU and memory were late, by up to "
-            "{longest:seconds}. A task held the GIL, or the machine was overloaded; peaks between "
-            "samples are missing",
+            "{longest:seconds}. A task "
+            + ("held the GIL" if analysis.has_gil else "ran code that others cannot stop")
+            + ", or the machine was overloaded; peaks between samples are missing",
             late=is_late.sum(),
             samples=len(samples),
             longest=delay[is_late].max(),
         ),
-        "find the tasks that ran at these times in the task plot: code that holds the GIL for "
-        "long also blocks all other threads; do not rely on CPU and memory between late samples",
+        "find the tasks that ran at these times in the task plot"
+        + ": code that holds the GIL for long also blocks all other threads" * analysis.has_gil
+        + "; do not rely on CPU and memory between late samples",
         where_of_intervals((samples.time - delay)[is_late], samples.time[is_late]),
     )
 

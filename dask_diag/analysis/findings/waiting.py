@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, isinf, isnan, nan
+from math import ceil, inf, isinf, isnan, nan
 
 import numpy as np
 
@@ -241,7 +241,7 @@ def _advice_on_moving(analysis: Analysis) -> str:
     """Advice to use threads, if predicted to help, and another remedy."""
     saved = analysis.seconds_saved(scheduler="threads")
     # If the tasks hold the GIL, threads run one of them at a time.
-    in_turns = analysis.computing - analysis.cpu_in_tasks
+    in_turns = analysis.computing - analysis.cpu_in_tasks if analysis.has_gil else inf
     least = WORTH_GAINING * analysis.computing
     less = "load data in the tasks that use it, and return smaller results"
     if min(saved, in_turns) >= least:
@@ -320,7 +320,8 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
     # A lock that lets one task pass hides the waits for the GIL. Where tasks computed at once
     # anyway, or would gain this with all CPU seconds one after the other, it does not matter.
     may_hold_the_gil = (
-        analysis.cpu_in_tasks <= ONE_AT_A_TIME * analysis.busy_wall
+        analysis.has_gil
+        and analysis.cpu_in_tasks <= ONE_AT_A_TIME * analysis.busy_wall
         and gain.seconds > analysis.computing - analysis.cpu_in_tasks
     )
     lines = lines_outside_dask(analysis.recording, _seconds_off_cpu(analysis, _in(analysis, where)))
