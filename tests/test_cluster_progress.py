@@ -73,7 +73,8 @@ def drawn(out, text):
     until(lambda: text in out.getvalue(), 60)
 
 
-def test_a_collections_bar_goes_on_while_tasks_are_done_and_ends_at_all_of_them():
+def test_a_collections_bar_goes_on_while_tasks_are_done_and_ends_at_all_of_them(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
     out, by_function = Terminal(), Terminal()
     threads = set(threading.enumerate())
     with (

@@ -519,9 +519,12 @@ def looks_of_calls(recording: Recording, palette: str | None = None) -> list[Loo
         package = package_of(short_path(file))
         seconds_of[package] = seconds_of.get(package, 0.0) + own
     longest = sorted(filter(None, seconds_of), key=lambda name: -seconds_of[name])
-    return [
-        Look(shown(name, _NAME), pale_color_of(name, name, palette)) for name in longest[:_PACKAGES]
-    ]
+    looks: dict[str, Look] = {}
+    for name in longest[:_PACKAGES]:
+        # Of two packages of one color the longer one is named.
+        color = pale_color_of(name, name, palette)
+        looks.setdefault(color, Look(shown(name, _NAME), color))
+    return list(looks.values())
 
 
 _PACKAGES = 6
