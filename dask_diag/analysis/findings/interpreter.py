@@ -372,7 +372,9 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
     least = WORTH_PROCESSES * analysis.computing
     if saved < least:
         # How long they take to start on this machine is not known.
-        return f"{release}; worker processes are not predicted to help much, with {cost}"
+        is_heavy = results + data > BYTES_A_SECOND * least / 2
+        reason = f" ({' and '.join(moved)} would have to be moved)" * is_heavy
+        return f"{release}; processes would hardly help{reason}"
     most = (saved - least) * BYTES_A_SECOND
     is_data_known = not np.isnan(analysis.computations.graph_bytes).any()
     if has_sizes:

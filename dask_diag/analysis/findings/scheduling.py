@@ -406,6 +406,7 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
     )
 
 
+_ARGUMENT = re.compile(r"\w*(?:chunk|partition|block)\w* ?=[^=]")
 _SETS_CHUNKS = re.compile(r"chunk|partition|blocksize|from_(?:array|sequence|map)\b")
 
 
@@ -413,9 +414,11 @@ def _line_with_chunks(analysis: Analysis) -> str:
     """Clause on the line that says how large chunks are: the one with most tasks."""
     for row in analysis.lines.filter(np.argsort(-analysis.lines["tasks"])).to_dicts():
         place = SourceLine.of_row(row)
-        if place.line and _SETS_CHUNKS.search(place.text):
-            text = place.text if len(place.text) <= 60 else f"{place.text:.59}…"
-            return f", in {place.name} ({text})"
+        found = _ARGUMENT.search(place.text) or _SETS_CHUNKS.search(place.text)
+        if place.line and found:
+            text = place.text[found.start() :]
+            cut = text if len(text) <= 32 else f"{text:.31}…"
+            return f", at {place.name} ({cut})"
     return ""
 
 
