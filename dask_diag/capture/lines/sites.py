@@ -150,9 +150,13 @@ class Sites:
 
 
 def _is_typed(frame: FrameType) -> bool:
-    """Whether code without a file is that of ``python -c``, whose module has no file either."""
-    variables = frame.f_globals
-    return variables.get("__name__") == "__main__" and "__file__" not in variables
+    """Whether code without a file is that of ``python -c``, whose module has no file either.
+
+    Methods that `dataclasses` makes for such a module are not typed.
+    """
+    variables, made = frame.f_globals, getattr(frame.f_code, "co_qualname", "")
+    is_of_module = variables.get("__name__") == "__main__" and "__file__" not in variables
+    return is_of_module and not made.startswith("__create_fn__.")
 
 
 def _place(code: CodeType, instruction: int) -> SourceRange:
