@@ -22,11 +22,11 @@ SAMPLING = "dask_diag.sampling"
 STARTS = {
     f"{CLUSTER}.worker:WorkerSide.start": "notice",
     f"{CLUSTER}.worker:WorkerSide.change_settings": "notice",
-    f"{CLUSTER}.worker:WorkerSampling.change": "notice",
+    f"{CLUSTER}.worker:WorkerProbes.change": "notice",
     f"{SAMPLING}.probes:RunningTask.__init__": "notice",
 }
 STOPS = {
-    f"{CLUSTER}.worker:WorkerSampling.stop": "rows",
+    f"{CLUSTER}.worker:WorkerProbes.stop": "rows",
     f"{CLUSTER}.worker:WorkerProcesses.flush": "notice",
     f"{CLUSTER}.task:ClusterTask.end_sampling": "notice",
 }

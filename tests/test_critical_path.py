@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dask_diag import DiagnosticError, Profiler, critical_path, summary
+from dask_diag import DiagnosticError, Profiler, critical_path, simulate, summary
 from dask_diag.model.table import NO_ROWS
 
 from .recordings import NAN, Task, in_rounds, run, with_columns, with_tables, with_waits
@@ -127,6 +127,19 @@ def test_results_of_an_earlier_computation_are_no_part_of_a_path():
     assert path.computations["length"].tolist() == [3, 7]
     assert path.tasks["task"].tolist() == [0, 1, 2, 3]
     assert path.length == 10
+
+
+def test_a_simulation_leaves_out_results_of_an_earlier_computation():
+    """Each of two computations has two tasks of a second, at once; the later ones use the earlier."""
+    tasks = [Task(n // 2, n // 2 + 1, 1.0, worker=n % 2) for n in range(4)]
+    later = [task._replace(depends_on=(n - 2,)) if n > 1 else task for n, task in enumerate(tasks)]
+    seconds = []
+    for rows in (tasks, later):
+        names = {"computation": ["a", "b"], "start": [0.0, 1.0], "stop": [1.0, 2.0]}
+        recording = with_columns(run(rows), "computations", 2, **names)
+        recording = with_columns(recording, "tasks", computation=["a", "a", "b", "b"])
+        seconds.append(simulate(recording, workers=1).seconds)
+    assert seconds == pytest.approx([4.0, 4.0], abs=0.01)
 
 
 def test_what_is_not_known_is_not_slack():

@@ -1022,6 +1022,21 @@ def test_what_lost_next_to_nothing_is_not_reported(monkeypatch, wall, lost, is_n
     assert len(findings(run([Task(0, wall)]))) == is_noticed
 
 
+@pytest.mark.parametrize(("lost", "is_noticed"), [(0.29, False), (0.31, True), (NAN, True)])
+def test_what_lost_little_beside_the_largest_is_not_reported(monkeypatch, lost, is_noticed):
+    """The other one lost all of ten seconds; it cannot save more than the recording took."""
+    both = {"gil-bound": lost, "lock-bound": 15.0}
+    monkeypatch.setattr(
+        rules,
+        "RULES",
+        tuple(
+            Rule(code, lambda _, seconds=seconds: Diagnosis("low", Gain(seconds), Evidence(), ""))
+            for code, seconds in both.items()
+        ),
+    )
+    assert len(findings(run([Task(0, 10.0)], stop=10.0))) == 1 + is_noticed
+
+
 def two_failed(**texts):
     failed = [Task(n, n + 1, worker=1, outcome="failed", error="KeyError") for n in range(2)]
     columns = {name: ["", text, "of the second"] for name, text in texts.items()}

@@ -40,6 +40,7 @@ HASH = ("_hash_sha1", f"{SITE}dask/hashing.py", 67, 66)
 SEQUENCE = ("_normalize_seq_func", f"{SITE}dask/tokenize.py", 154, 140)
 ARRAY = ("register_numpy.<locals>.normalize_array", f"{SITE}dask/tokenize.py", 458, 440)
 PICKLE = ("_normalize_pickle", f"{SITE}dask/tokenize.py", 245, 230)
+TOKENIZED = ("tokenize", f"{SITE}dask/tokenize.py", 70, 47)
 UNPACK = ("unpack", f"{SITE}dask/delayed.py", 211, 200)
 SORT = ("nargsort", f"{SITE}pandas/core/sorting.py", 473, 430)
 FROM_ARRAY = ("from_array", f"{SITE}dask/array/core.py", 3650, 3500)
@@ -83,6 +84,20 @@ def joined(line, *times, before=4.0):
     }
     rows = [((MAIN, line), before - 0.1)] if line else []
     return with_tables(started(before, 1.0, *rows), workers=workers)
+
+
+def small_after_building(line):
+    """Small tasks of which nine tenths of a second are overhead, and two seconds to make the graph."""
+    made = tasks_with_overhead(1000, 0.0001, 0.0009)
+    return sampled(moved(made, 2.0), ((MAIN, line), 2.0, "before computations"))
+
+
+def test_larger_chunks_do_not_save_the_hashing_of_data():
+    small = {
+        line: by_code(small_after_building(line))["tasks-too-small"].potential_saving
+        for line in (ORDER, TOKENIZED)
+    }
+    assert small[ORDER] - small[TOKENIZED] == pytest.approx(2.0, rel=0.1)
 
 
 def nothing_computed(recording):

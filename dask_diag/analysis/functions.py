@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dask_diag.analysis.groups import counts_by, extremes_by, lookup, sums_by, table_by
+from dask_diag.analysis.groups import (
+    counts_by,
+    distinct_pairs,
+    extremes_by,
+    lookup,
+    sums_by,
+    table_by,
+)
 from dask_diag.analysis.waits import cpu_and_noncpu
 from dask_diag.columns import Categorical, FloatArray, IntArray
 from dask_diag.errors import DiagnosticError
@@ -62,9 +69,9 @@ def main_steps(recording: Recording) -> dict[str, str]:
     found: dict[str, str] = {}
     if not len(timed):
         return found
-    pairs = np.unique(np.stack([tasks.function.codes, tasks.group]), axis=1)
-    for code in np.unique(pairs[0]).tolist():
-        of_function = timed.filter(np.isin(timed.group, pairs[1][pairs[0] == code]))
+    functions, groups, _ = distinct_pairs(tasks.function.codes, tasks.group)
+    for code in np.unique(functions).tolist():
+        of_function = timed.filter(np.isin(timed.group, groups[functions == code]))
         sums = sums_by(of_function.function, of_function.seconds)
         name, step = tasks.function.values[code], int(np.argmax(sums))
         label = of_function.function.values[step]

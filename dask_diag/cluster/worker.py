@@ -191,7 +191,7 @@ class WorkerProcesses:
             self._send(new.tobytes())
 
 
-class WorkerSampling:
+class WorkerProbes:
     """The probes of the tasks of one worker.
 
     Parameters
@@ -278,7 +278,7 @@ class WorkerSide:
         self._compared = WorkerClock(worker, self._clock, self._report, self._fault)
         self._settings: Settings = {"number": 0}
         self._processes = WorkerProcesses(self._log_processes, self._fault)
-        self._sampling = WorkerSampling(self._fault)
+        self._sampling = WorkerProbes(self._fault)
         self._timing: StepTiming | None = None
 
     async def start(self, version: str) -> None:

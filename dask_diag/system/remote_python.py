@@ -135,14 +135,12 @@ class Requests:
 
     def take_back(self) -> None:
         """Take back the requests that no thread has come to."""
-        try:
+        # The process may have ended.
+        with suppress(OSError):
             states = set(self._states())
             for thread in self._asked:
                 if thread in states:
                     self._write(thread + self._support + self._pending, _INT.pack(0))
-        except OSError:
-            # The process has ended.
-            pass
         self._asked.clear()
 
     def close(self) -> None:

@@ -30,6 +30,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_intervals,
     where_of_tasks,
 )
+from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.analysis.intervals import Intervals, StepFunction
 from dask_diag.analysis.lines import graphs_made_by_task
 from dask_diag.analysis.occupancy import Occupancy
@@ -303,8 +304,8 @@ IN_A_ROW = 10
 def _longer_steps(analysis: Analysis) -> str:
     """Advice where larger chunks do not help: to join tasks that run in a row; empty if few do."""
     parallel, path = analysis.chunks[0], analysis.critical_path.tasks
-    pairs = np.stack([path["computation"].codes, path["function"].codes])
-    row = int(np.unique(pairs, axis=1, return_counts=True)[1].max(initial=0))
+    *_, pair = distinct_pairs(path["computation"].codes, path["function"].codes)
+    row = int(np.bincount(pair).max(initial=0))
     if row < IN_A_ROW:
         return ""
     return (

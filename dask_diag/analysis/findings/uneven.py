@@ -265,17 +265,18 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
     """Fewer tasks than workers: some workers have nothing to run from the start."""
     recording = analysis.recording
     lost, most_workers, times = 0.0, 0, 1.0
-    is_large = np.zeros(len(analysis.task_seconds), bool)
+    is_large, joins = np.zeros(len(analysis.task_seconds), bool), _joins(analysis)
     for occupancy in analysis.large_occupancies:
         rows = occupancy.tasks.rows
         is_final = _puts_together(recording, rows)
         large = rows[_has_the_work(analysis, rows, is_final)]
         at_once = _number_at_once(recording, large, occupancy.workers)
         if not 0 < at_once < occupancy.workers:
-            alone, idle = _alone(analysis, occupancy, is_final)
-            lost += idle
-            is_large[alone] = True
-            most_workers = max(most_workers, occupancy.workers)
+            alone, idle = _alone(analysis, occupancy, joins[rows] & ~is_final)
+            if len(alone):
+                lost += idle
+                is_large[alone] = True
+                most_workers = max(most_workers, occupancy.workers)
             continue
         took = analysis.task_seconds[rows]
         work, final = float(took[~is_final].sum()), float(took[is_final].sum())
@@ -291,7 +292,6 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
         return None
     where = where_of_tasks(analysis, is_large * analysis.task_seconds)
     longest = int(np.argmax(analysis.task_seconds * is_large))
-    joins = bool(_joins(analysis)[longest])
     # Smaller chunks need no more memory at once, as these would together.
     has_memory = times <= analysis.memory_headroom.times
     return Diagnosis(
@@ -301,7 +301,7 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
             (
                 "{tasks:task} of {functions} ran alone in a computation with {workers:count} "
                 "workers, which were idle meanwhile"
-                if joins
+                if joins[longest]
                 else "{tasks:task} of {functions} did at least {work:share} of the work of a "
                 "computation with {workers:count} workers; the other workers were idle"
             )
@@ -316,7 +316,7 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
         ),
         "do a part of this work in the tasks before, or combine results in several tasks: a tree, "
         "or split_every= and split_out= of collections"
-        if joins
+        if joins[longest]
         else compute_together(len(recording.computations) * has_memory)
         + "make chunks smaller, for several tasks per worker; a dataframe needs more partitions "
         "(npartitions)",
@@ -328,15 +328,14 @@ OF_CPU = 0.5
 """Least share of the time on a CPU of a task that runs alone: what waits is no work to divide."""
 
 
-def _alone(analysis: Analysis, occupancy: Occupancy, is_final: BoolArray) -> tuple[IntArray, float]:
+def _alone(analysis: Analysis, occupancy: Occupancy, joins: BoolArray) -> tuple[IntArray, float]:
     """The only tasks of their functions that join results while others wait, and seconds lost."""
     tasks = occupancy.tasks
     rows, functions = tasks.rows, analysis.tasks.function.codes[tasks.rows]
     took, cpu = analysis.task_seconds[rows], analysis.tasks.thread_cpu[rows]
     is_only = np.bincount(functions)[functions] == 1
     is_long = took >= WORTH_REPORTING * analysis.wall
-    is_joint = _joins(analysis)[rows] & ~is_final
-    chosen = np.flatnonzero(is_only & is_long & is_joint & (cpu >= OF_CPU * took))
+    chosen = np.flatnonzero(is_only & is_long & joins & (cpu >= OF_CPU * took))
     if not len(chosen):
         return rows[:0], 0.0
     idle = occupancy.seconds_during(
