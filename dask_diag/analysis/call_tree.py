@@ -389,7 +389,7 @@ def call_tree(source: Sources, selection: Selection = ALL_SAMPLES) -> Table:
     >>> from dask.threaded import get
     >>> from dask_diag import SamplingProfiler, call_tree
     >>> with SamplingProfiler(interval="1ms") as sprof:
-    ...     total = get({"total": (sum, range(20_000_000))}, "total")
+    ...     total = get({"total": (sum, (n for n in range(5_000_000)))}, "total")
     >>> call_tree(sprof)["name"].tolist()[0]
     'all'
     """
@@ -517,7 +517,7 @@ def hottest_lines(source: Sources, count: int = 10, selection: Selection = ALL_S
     >>> from dask.threaded import get
     >>> from dask_diag import SamplingProfiler, Selection, hottest_lines
     >>> with SamplingProfiler(interval="1ms") as sprof:
-    ...     total = get({"total": (sum, range(20_000_000))}, "total")
+    ...     total = get({"total": (sum, (n for n in range(5_000_000)))}, "total")
     >>> lines = hottest_lines(sprof, count=5, selection=Selection(root="tasks"))
     >>> lines.columns[:4]
     ('name', 'file', 'line', 'wall')
