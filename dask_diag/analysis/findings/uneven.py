@@ -359,30 +359,26 @@ def _is_of_one_chunk(recording: Recording, chosen: BoolArray) -> bool:
 
 
 def _number_at_once(recording: Recording, rows: IntArray, workers: int) -> int:
-    """Number of the tasks of `rows` that might run at once: most of those in a level of the graph.
+    """Number of the tasks of `rows` that might run at once: of the first level of the graph.
 
-    Of many more tasks than workers only direct dependencies are looked at.
+    If few, it is that of the second one, if larger: they may be an input that all others need.
     """
-    dependencies = recording.dependencies
-    is_chosen = np.zeros(len(recording.tasks), bool)
-    is_chosen[rows] = True
-    waits = dependencies.task[is_chosen[dependencies.depends_on]]
-    is_first = is_chosen.copy()
-    is_first[waits] = False
-    first = np.flatnonzero(is_first)
-    number = len(first)
-    if workers <= number <= FEW * workers:
-        ordered = _Dependencies.of(recording)
-        number = sum(not _follows(ordered, row, is_chosen) for row in first.tolist())
-    if 0 < number < workers:
-        # Those that wait for these only, as for an input that all need.
-        of_later = dependencies.filter(
-            is_chosen[dependencies.depends_on] & ~is_first[dependencies.depends_on]
-        )
-        is_second = is_chosen & ~is_first
-        is_second[of_later.task] = False
-        number = max(number, int(is_second.sum()))
-    return number
+    dependencies, ordered = recording.dependencies, _Dependencies.of(recording)
+
+    def level(chosen: BoolArray) -> BoolArray:
+        """The chosen tasks that wait for none of these; of many only directly."""
+        first = chosen.copy()
+        first[dependencies.task[chosen[dependencies.depends_on]]] = False
+        found = np.flatnonzero(first)
+        if workers <= len(found) <= FEW * workers:
+            first[[row for row in found.tolist() if _follows(ordered, row, chosen)]] = False
+        return first
+
+    chosen = np.zeros(len(recording.tasks), bool)
+    chosen[rows] = True
+    first = level(chosen)
+    number = int(first.sum())
+    return max(number, int(level(chosen & ~first).sum())) if 0 < number < workers else number
 
 
 def _has_the_work(analysis: Analysis, rows: IntArray, is_final: BoolArray) -> BoolArray:
