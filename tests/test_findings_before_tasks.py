@@ -283,6 +283,12 @@ def made_before_the_call():
     return moved(made, 0.8)
 
 
+def late_before():
+    """What passed before the first computation had one sample, of the scheduler that came next."""
+    before = ((MAIN, ORDER), 0.8, "before computations")
+    return moved(prepared(0.1, 1.0, before, ((MAIN, ORDER), 0.1), counts=[1, 10]), 0.8)
+
+
 def four_one_after_the_other():
     """Four computations: 0.4 s until the scheduler starts, and a task of 0.1 s."""
     calls = np.arange(4) * 0.5
@@ -432,6 +438,8 @@ def test_graph_preparation(made, cases):
 def test_what_passes_before_tasks_is_preparing_a_graph_or_a_slow_start():
     check("slow-start", made_before_the_call, {(): None})
     check("slow-start", counted, {10: None, 2: True})
+    check("slow-start", late_before, {(): True})
+    check("graph-preparation", late_before, {(): None})
     assert Analysis(four_one_after_the_other()).overlap == pytest.approx(1.0)
     assert callers.OWN_CALLS.name == lines_module.OWN_CALLS
 

@@ -246,14 +246,17 @@ def _before_a_cluster(recording: Recording) -> BoolArray:
 def late_samples(recording: Recording) -> BoolArray:
     """Select the samples with time that passed before the sampled stack.
 
-    Where the same line was sampled in time, too, a late sample may be of it: on a busy machine many
-    are late.
+    Where the same line was sampled in time under the same root, a late sample may be of it: on a
+    busy machine many are late.
     """
     samples, frame = recording.samples, recording.call_tree.frame
     # After a call that kept the GIL one sample represents its time, and is of what came next.
     is_late = samples.seconds > _LATE * samples.count
-    in_time = frame[samples.node[(samples.node >= 0) & ~is_late]]
-    return is_late & _samples_in(recording, ~np.isin(frame, in_time))
+    is_known = samples.node >= 0
+    # A line of the scheduler, say, is no line of the time before the first computation.
+    line = np.where(is_known, np.append(frame, -1)[samples.node], -1) * len(samples.root.values)
+    line += samples.root.codes
+    return is_late & is_known & ~np.isin(line, line[is_known & ~is_late])
 
 
 def seconds_waiting_for_threads(recording: Recording) -> float:
