@@ -309,9 +309,13 @@ def test_too_few_threads(activity):
     Eight at once take two seconds: as many as gain most of what sixteen would.
     """
     found = by_code(waiting(activity))
-    code = "too-few-threads"
+    codes = ["too-few-threads", "io-bound"]
+    # One cause is one finding: that of what they waited for.
+    code, other = codes[::-1] if activity == "io-wait" else codes
+    assert other not in found
     finding = assert_found(found, code, "high", pytest.approx(6.0, abs=0.2), "estimate")
-    assert numbers(finding, "share", "used", "cpus") == (1, 0, 8)
+    if code == "too-few-threads":
+        assert numbers(finding, "share", "used", "cpus") == (1, 0, 8)
     assert "threads_per_worker=4 (dask worker --nthreads 4), 8 threads in all" in finding.advice
     advice = by_code(waiting(activity, 32, threads=2))[code].advice
     assert "threads_per_worker=8 (dask worker --nthreads 8), 16 threads in all" in advice
@@ -347,7 +351,6 @@ def test_io_bound():
     finding = by_code(waiting("io-wait"))["io-bound"]
     assert finding.potential_saving == pytest.approx(6.0, abs=0.2)
     assert numbers(finding, "lost", "share") == (16, 1)
-    assert "8 threads in all, Client(n_workers=..., threads_per_worker=...)" in finding.advice
     assert "num_workers" not in finding.advice
     assert "io-bound" not in by_code(waiting("io-wait", cpu=0.7))
     assert "io-bound" not in by_code(waiting("lock-wait"))

@@ -127,11 +127,12 @@ def for_gil(*args, **kwargs):
             lambda busy: two_at_once(cpu=0.1, cpu_other_processes=busy),
             {0: True, 1.7: None},
         ),
-        # Eight workers have space for six tasks at once; sixteen run twenty in two rounds.
+        # Eight workers have space for six tasks at once; sixteen run twenty in two rounds, and
+        # thirty-two in one.
         (
             "io-bound",
             lambda count, workers: with_waits(in_rounds(count, workers), "io-wait"),
-            {(6, 2): (2.0, "num_workers=8"), (20, 4): (3.0, "num_workers=16")},
+            {(6, 2): (2.0, "num_workers=8"), (20, 4): (4.0, "num_workers=32")},
         ),
         (
             "io-bound",
@@ -288,8 +289,8 @@ def test_how_much_data_may_be_moved_follows_from_what_processes_save():
         (
             "distributed",
             2,
-            "more tasks at once, because CPUs are idle: 8 threads in all, Client(n_workers=..., "
-            "threads_per_worker=...)",
+            "more tasks at once, because CPUs are idle: threads_per_worker=4 (dask worker "
+            "--nthreads 4), 8 threads in all",
         ),
     ],
 )

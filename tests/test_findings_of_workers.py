@@ -242,8 +242,10 @@ def told(idle, advised, lost, severity="high"):
                 # Sixteen tasks took eight seconds; eight at once take two.
                 **{
                     (16, 2, 0.0, activity): ("high", "estimate", 6.0, "num_workers=8")
-                    for activity in ("sleep", "io-wait", "device-wait")
+                    for activity in ("sleep", "device-wait")
                 },
+                # One cause is one finding: these wait for files.
+                (16, 2, 0.0, "io-wait"): None,
                 16: ({"cpus": 2, "idle": 1}, *told(100, "num_workers=8", 6.0)),
                 # What tasks compute, a quarter, needs an eighth of the time of two CPUs.
                 (16, 2, 0.25): told(75, "num_workers=8", 6.0),
@@ -386,13 +388,19 @@ def joined(lasts, cpu, count=6):
     return run([*parts, Task(end, end + lasts, cpu, function="combine", depends_on=needed)])
 
 
-def after_one_input(count):
-    """An input that takes two seconds, and tasks of a second that need it."""
+def after_one_input(count, splits=0):
+    """An input that takes two seconds, and tasks of a second that need it, or parts of it."""
+    parts = [Task(2, 2, function="split", depends_on=(0,)) for _ in range(splits)]
     others = [
-        Task(2 + n // 2, 3 + n // 2, 1.0, worker=n % 2, function="load", depends_on=(0,))
+        Task(
+            *(2 + n // 2, 3 + n // 2, 1.0),
+            worker=n % 2,
+            function="load",
+            depends_on=(1 + n % splits if splits else 0,),
+        )
         for n in range(count)
     ]
-    return run([Task(0, 2, 0.1, function="input"), *others])
+    return run([Task(0, 2, 0.1, function="input"), *parts, *others])
 
 
 @pytest.mark.parametrize(
@@ -445,7 +453,7 @@ def after_one_input(count):
         (straggling, {20.0: None}),
         (lambda count: run(chain(count), workers=4), {3: None}),
         # All need one input: the others are enough for all workers. Of one other they are not.
-        (after_one_input, {6: None, 1: True}),
+        (after_one_input, {6: None, (6, 6): None, 1: True, (1, 1): True}),
         # One task joins all results: seconds of one of two workers. What waits cannot be divided.
         (
             joined,

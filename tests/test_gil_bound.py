@@ -229,7 +229,7 @@ def test_findings_of_computations_at_once_lose_of_the_time_that_passed():
     # The second worker runs five tasks, the first one takes as long as four: a fifth is saved.
     tasks = [Task(0, 4, 0.0), *(Task(n, n + 1, 0.0, worker=1) for n in range(5))]
     found = by_code(at_once(with_waits(run(tasks), "io-wait")))["io-bound"]
-    assert "num_workers=8; or move" in found.advice
+    assert "num_workers=4; or move" in found.advice
     assert found.potential_saving == pytest.approx(1.0, abs=0.01)
     steps = run([Task(n, n + 1, 0.0, depends_on=(n - 1,) * (n > 0)) for n in range(10)])
     alone = by_code(steps)["serial-chain"]

@@ -311,7 +311,6 @@ def test_without_waits_children_that_compute_are_no_io():
 @pytest.mark.parametrize(
     ("cpu", "cpus", "lost", "waited"),
     [
-        (0.0, 2, 3.0, "slept or waited for I/O"),
         # Of the CPUs, three quarters are used: a fourth of the time can be gained.
         (6.0, 2, 1.0, "waited for programs that they started"),
         (7.0, 2, None, ""),

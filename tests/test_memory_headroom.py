@@ -120,7 +120,7 @@ def read_while_tasks_ran():
             lambda limit: waiting(limit, activity="io-wait"),
             {
                 1200: ("num_workers=8; or", f"not: {NOT_RECORDED}"),
-                1000: ("num_workers=6; or", f"not: {NOT_RECORDED}"),
+                1000: ("num_workers=4; or", f"not: {NOT_RECORDED}"),
                 620: ("more tasks at once would not fit into memory", "not: num_workers"),
             },
         ),

@@ -54,7 +54,7 @@ HARDLY_ANY_CPU = 0.15
 """Without recorded waits: largest CPU time of all threads but the scheduler's, as a share of the
 tasks' time. Tasks that compute get more than that even on a busy machine."""
 MORE_WORKERS = 4
-"""Factor of the present workers that is advised if tasks leave CPUs free."""
+"""Factor of the present workers that is worth a try if their gain is not known."""
 
 
 @rule("io-bound")
@@ -106,24 +106,22 @@ def _more_workers(analysis: Analysis) -> tuple[float, str]:
     """Wall seconds that more workers are predicted to save, NaN without a gain, and the advice."""
     less = "move less data (fewer columns, compression, faster storage)"
     headroom = analysis.memory_headroom
-    times = int(min(MORE_WORKERS, headroom.times))
-    if times < 2:
+    if headroom.times < 2:
         return nan, f"{less}; more tasks at once would not fit into memory"
-    workers = times * max(1, round(analysis.workers))
+    most = int(min(MORE_WORKERS, headroom.times)) * max(1, round(analysis.workers))
     # More processes take longer to start, and tasks that wait need none of their own.
-    saved = _saved_in_threads(analysis, workers)
-    how = _num_workers(analysis, workers)
-    if analysis.on_cluster:
-        how = f"{workers} threads in all, Client(n_workers=..., threads_per_worker=...)"
-    if isnan(saved):
-        return saved, f"{less}; or try {how} (not simulated){on_memory(headroom)}"
+    if isnan(_saved_in_threads(analysis, most)):
+        how = _thread_settings(analysis, most)
+        return nan, f"{less}; or try {how} (not simulated){on_memory(headroom)}"
+    workers, saved = _workers_worth_having(analysis, for_programs=False)
     if saved < WORTH_GAINING * analysis.computing:
         return nan, (
             f"{less}; more workers cannot help: no more tasks can run at once, or CPUs are busy"
         )
     several = "several" if analysis.schedulers == {"synchronous"} else "more"
     return saved, (
-        f"run {several} tasks at once, because CPUs are idle: {how}; or {less}{on_memory(headroom)}"
+        f"run {several} tasks at once, because CPUs are idle: "
+        f"{_thread_settings(analysis, workers)}; or {less}{on_memory(headroom)}"
     )
 
 
@@ -571,7 +569,7 @@ def busy_thread(analysis: Analysis) -> Diagnosis | None:
 # A lock that is polled shows as a sleep.
 @rule(
     "too-few-threads",
-    unless=("nested-computations", "lock-bound", "busy-thread", "busy-machine"),
+    unless=("nested-computations", "lock-bound", "busy-thread", "busy-machine", "io-bound"),
 )
 def too_few_threads(analysis: Analysis) -> Diagnosis | None:
     """Tasks slept or waited, but not for locks, while CPUs were idle and other tasks could run."""
