@@ -132,7 +132,7 @@ def test_the_wall_time_is_divided_among_phases_and_activities():
     # worker runs tasks for 5.5 s of which it has a CPU for 2.75, the other none; the end is at 9.
     measured = recording([(2, 2.5, 8, 2.75, 0)], 8, called=1, end=9)
     expected = {"before": 1.0, "preparing": 1.5, "idle": 2.75, "after": 1.0}
-    expected |= {"thread-cpu": 1.375, "thread-noncpu": 1.375, "between": 0.0}
+    expected |= {"thread-cpu": 1.375, "thread-noncpu": 1.375, "between": 0.0, "finishing": 0.0}
     assert parts_of(measured) == pytest.approx(expected)
 
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from functools import partial
 
 import dask
 import numpy as np
@@ -10,7 +11,7 @@ from dask.base import DaskMethodsMixin, get_scheduler, unpack_collections
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_diag import Profiler, Recording
+from dask_diag import Profiler, Recording, combine
 from dask_diag.analysis.phases import phase_intervals, phases
 from dask_diag.model.codes import PHASES
 
@@ -96,6 +97,27 @@ def test_phases_sum_to_the_wall_without_gaps(one, other, computations, starts):
     assert all(phase != following for phase, following in zip(names, names[1:]))
 
 
+@pytest.mark.parametrize(
+    "calls, computations, expected",
+    [
+        # From the last task until it returned; a call that computed nothing finishes nothing.
+        ([(2, 8), (8.5, 9)], [(2, 6)], {"before": 2, "tasks": 4, "finishing": 2, "after": 2}),
+        # One of two that overlap finishes beside tasks of the other.
+        ([(1, 6), (2, 9)], [(1, 4), (2, 7)], {"before": 1, "tasks": 6, "finishing": 2, "after": 1}),
+        # It returned before its computation stopped, as `persist` on a cluster does.
+        ([(1, 2)], [(1, 6)], {"before": 1, "tasks": 5, "after": 4}),
+        # It ran two computations.
+        ([(1, 8)], [(1, 3), (4, 6)], {"before": 1, "tasks": 4, "between": 1, "finishing": 2, "after": 2}),
+    ],
+)
+def test_finishing_lasts_until_dask_returns(calls, computations, expected):
+    called, returned = zip(*calls)
+    measured = with_tables(
+        recording(0, 10, computations), calls={"called": called, "returned": returned}
+    )
+    assert seconds_of(measured) == {**dict.fromkeys(PHASES, 0.0), **expected}
+
+
 class Slow(DaskMethodsMixin):
     """A collection that takes its time to make its graph."""
 
@@ -158,6 +180,20 @@ def test_functions_of_dask_note_when_they_were_called(method):
     times = [before, row.called[0], row.start[0], row.prepared[0], row.stop[0], after]
     assert times == sorted(times)
     assert row.called[0] < row.start[0]
+
+
+@pytest.mark.parametrize("kind", [Profiler, partial(Profiler, waits=True)])
+def test_a_call_is_noted_once_and_by_all_who_are_active(kind):
+    with kind() as outer:
+        with Profiler() as inner:
+            dask.compute(dask.delayed(nap)())
+        with pytest.raises(ZeroDivisionError):
+            dask.compute(dask.delayed(lambda: 1 / 0)())
+        dask.persist(dask.delayed(nap)())
+    assert (len(inner.recording.calls), len(outer.recording.calls)) == (1, 2)
+    assert len(combine([inner, outer]).calls) == 2
+    outer.clear()
+    assert not len(outer.recording.calls)
 
 
 def test_a_graph_that_is_handed_to_a_scheduler_was_called_when_it_started():

@@ -40,7 +40,7 @@ class ClientTimes(NamedTuple):
     own : array of float
         It ran code of the program while no computation ran: neither imports nor dask making graphs.
     between : Intervals
-        Times between and after computations.
+        Times between and after computations, until dask returned, too.
     """
 
     waiting: FloatArray
@@ -61,7 +61,7 @@ def client_times(recording: Recording) -> ClientTimes:
     of_program = (samples.node >= 0) & ~samples.root.is_in((Root.TASKS, Root.SCHEDULER))
     seconds = samples.seconds * of_program * ~profilers
     times = times_of_phases(recording)
-    between = Intervals.join([times["between"], times["after"]])
+    between = Intervals.join([times[phase] for phase in ("finishing", "between", "after")])
     idle = StepFunction.of(between)
     shared = np.minimum(seconds, idle.integral(samples.stop) - idle.integral(samples.start))
     # Of a cycle of which a part is between, as much of its samples may be.

@@ -68,6 +68,7 @@ _PARTS = {
     "before": "time before the first computation",
     "preparing": "preparing the {graph}",
     "tasks": "tasks whose times are unknown",
+    "finishing": "putting results together and ending pools",
     "between": "time between computations",
     "after": "time after the last computation",
     Activity.CPU_WAIT: "tasks waiting for a CPU",

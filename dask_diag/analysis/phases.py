@@ -61,19 +61,23 @@ def phase_intervals(recording: Recording) -> Table:
     # is that of a computation that was joined.
     is_prepared = ~computations.cluster.eq("") | ran_before(recording)
     started = np.where(is_prepared, computations.start, first_starts(recording))
-    called, first, stop = (
+    called, first, stop, ended, returned = (
         np.clip(times, recording.start, recording.stop)
-        for times in (call_times(computations), started, computations.stop)
+        for times in (call_times(computations), started, computations.stop, *_ends(recording))
     )
-    edges = np.unique(np.concatenate([[recording.start, recording.stop], called, first, stop]))
+    ends = [recording.start, recording.stop]
+    edges = np.unique(np.concatenate([ends, called, first, stop, returned]))
     starts, stops = edges[:-1], edges[1:]
     in_tasks = Intervals(first, stop).open_at(starts) > 0
     preparing = Intervals(called, first).open_at(starts) > 0
+    finishing = Intervals(ended, returned).open_at(starts) > 0
     before = stops <= called.min(initial=np.inf)
     after = starts >= stop.max(initial=-np.inf)
     # Without a computation all is before the first.
     phase = np.select(
-        [in_tasks, preparing, before, after], ["tasks", "preparing", "before", "after"], "between"
+        [in_tasks, preparing, finishing, before, after],
+        ["tasks", "preparing", "finishing", "before", "after"],
+        "between",
     )
     change = np.append(True, phase[1:] != phase[:-1])[: len(phase)]
     last = np.append(change[1:], True)[: len(phase)]
@@ -84,6 +88,15 @@ def phase_intervals(recording: Recording) -> Table:
             "stop": stops[last],
         }
     )
+
+
+def _ends(recording: Recording) -> tuple[FloatArray, FloatArray]:
+    """The stop of the last computation in each call of dask, and the return of the call."""
+    calls = recording.calls
+    stops = np.append(-np.inf, np.sort(recording.computations.stop))
+    last = stops[np.searchsorted(stops, calls.returned, side="right") - 1]
+    has_computed = last > calls.called
+    return last[has_computed], calls.returned[has_computed]
 
 
 def first_starts(recording: Recording) -> FloatArray:

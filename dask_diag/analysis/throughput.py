@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import lookup, rows_by, table_of, worker_order, workers_of
+from dask_diag.analysis.groups import lookup, rows_by, rows_by_code, table_of, worker_order, workers_of
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.task_times import call_times, worker_stop_times
 from dask_diag.analysis.waits import seconds_of_workers
@@ -94,8 +94,8 @@ def throughput(
     Table
         * *by*, and ``tasks``: number of finished tasks.
         * ``elapsed``: seconds of the recorded block; of all of a Runner, if the block is its call.
-        * ``wall``: seconds in which at least one computation ran or its graph was prepared; for a
-          function or dataset, in which one of its tasks ran; for a worker, those in which it had
+        * ``wall``: seconds in which at least one call of dask went on, or a computation without
+          one; for a function or dataset, in which one of its tasks ran; for a worker, those in which it had
           joined.
         * ``workers`` and ``threads``: average over ``wall``; ``peak_workers`` and ``peak_threads``:
           maximum. On a local scheduler a worker has one thread. For a function, the workers that
@@ -187,14 +187,14 @@ def _parts(recording: Recording, runs: Intervals, by: str | None) -> Iterator[_P
             busy = [runs.filter(rows[some]).union() for some in rows_by(workers[rows]).values()]
             yield _Part((name,), rows, runs.filter(rows), Intervals.join(busy))
         return
-    computing = Intervals(call_times(computations), computations.stop)
+    computing, is_alone = _of_calls(recording)
     present: dict[str, list[tuple[Intervals, int]]] = defaultdict(list)
     for name, live, threads in _workers_of_clusters(recording, computing):
         present[name if by else ""].append((live, threads))
     if by is None:
         rows_of = {"": np.arange(len(tasks))}
         # Computations on local schedulers that overlap have threads each.
-        is_local = computations.cluster.eq("")
+        is_local = computations.cluster.eq("") & is_alone
         workers_of_calls = np.maximum(_workers_of_calls(computations), 1)
         local = computing.filter(is_local).repeat(workers_of_calls[is_local])
         present[""].append((local, 1))
@@ -210,6 +210,34 @@ def _parts(recording: Recording, runs: Intervals, by: str | None) -> Iterator[_P
             Intervals.join(live.repeat(threads) for live, threads in present[name]),
             Intervals.join(live for live, _ in present[name]),
         )
+
+
+def _of_calls(recording: Recording) -> tuple[Intervals, BoolArray]:
+    """Times of computations with those of their calls, and which have workers of their own.
+
+    A call has its workers from when dask is called until it returns. The first of a cluster's
+    computations in it began with the call, whatever the client has computed for it before.
+    """
+    computations, calls = recording.computations, recording.calls
+    started, stopped = call_times(computations), computations.stop.copy()
+    is_alone = np.ones(len(computations), bool)
+    is_local = computations.cluster.eq("")
+    by_call = calls.filter(np.argsort(calls.called))
+    at = np.where(is_local, computations.called, computations.start)
+    call = np.searchsorted(by_call.called, at, side="right") - 1
+    has_call = call >= 0
+    has_call[has_call] = at[has_call] <= by_call.returned[call[has_call]]
+    for number, rows in rows_by_code(np.where(has_call, call, -1)).items():
+        if number < 0:
+            continue
+        called, returned = by_call.called[number], by_call.returned[number]
+        last = rows[stopped[rows] == stopped[rows].max()]
+        stopped[last] = np.fmax(stopped[last], returned)
+        on_cluster = rows[~is_local[rows]]
+        if len(on_cluster):
+            started[on_cluster], stopped[on_cluster] = called, np.fmax(stopped[rows].max(), returned)
+            is_alone[rows[is_local[rows]]] = False
+    return Intervals(started, stopped), is_alone
 
 
 def _workers_of_calls(computations: Computations) -> IntArray:

@@ -306,7 +306,7 @@ class TaskTables:
         self._cache = ResultCache()
         self._workers: Workers = {}
         self._lines = LineTables(with_code)
-        self._count = 0
+        self._count = self._calls = 0
 
     def take(self) -> Increment:
         """Return new final rows, and provisional rows."""
@@ -319,6 +319,11 @@ class TaskTables:
         # Of tasks that run none has started later than the computation is said to have reached.
         now = perf_counter()
         new, provisional = self._take_local(taken, now)
+        times = self._session.calls[self._calls :]
+        self._calls += len(times)
+        new["calls"] = tables.Calls(
+            {"called": np.array(times[::2]), "returned": np.array(times[1::2])}
+        )
         self._running = [one for one in taken if not one.has_ended]
         calls = open_calls({computation.called for computation in computations})
         going_on = [one.progress for one in self._running if one.snapshot.stop is None]

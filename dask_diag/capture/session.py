@@ -45,6 +45,7 @@ from dask_diag.hooks.calls import calls_of_threads, codes_of_dask_calls
 from dask_diag.hooks.stack import scheduler_locals
 from dask_diag.model.codes import Outcome, ProgressPhase
 from dask_diag.system.code import current_frames
+from dask_diag.system.interpreter import growing_array
 from dask_diag.system.periodic import take_cpu_of_own_threads
 from dask_diag.system.threads import NO_THREADS
 from dask_diag.system.usage import NO_USAGE, NativePool, Usage, thread_pools
@@ -415,6 +416,8 @@ class Session:
         Difference between seconds since 1970 and these times.
     computations : list of Computation or ComputationSnapshot
         Computations since the diagnostic was cleared; of an ended one its snapshot.
+    calls : array of float
+        When dask was called, and when it returned, call by call.
     faults : list of str
         Errors of the diagnostic itself, and tracers that were on, each once. They are shown to the
         user and never raised.
@@ -427,6 +430,7 @@ class Session:
         self.stop: float | None = None
         self.epoch = 0.0
         self.computations: list[Computation | ComputationSnapshot] = []
+        self.calls = growing_array("d")
         self.faults: list[str] = []
         self.steps = SeenSteps()
         self.anchor()
@@ -440,6 +444,7 @@ class Session:
         self.computations = [
             computation for computation in self.computations if computation.finished is None
         ]
+        del self.calls[:]
         self.faults = []
         self.steps = SeenSteps()
         self.start = start

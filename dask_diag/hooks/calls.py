@@ -1,7 +1,7 @@
-"""Time and place of calls of dask: for the user, a computation begins with ``dask.compute``.
+"""Time and place of calls of dask: for the user, a computation is a call of ``dask.compute``.
 
-Callbacks hear of it when its graph is made. While a diagnostic is active, the function that dask's
-calls first notes the time.
+Callbacks hear of it when its graph is made, until its last task is collected. While a diagnostic is
+active, the functions that dask's call first and last note the time.
 
 The place of the call needs no note: the caller is on the stack of the scheduler's thread when a
 computation starts. It is read once then, from the inside out up to the user's first line: some ten
@@ -13,11 +13,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from array import array
 from collections.abc import Callable
 from functools import update_wrapper
 from time import perf_counter, thread_time
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dask.base
 
@@ -36,13 +37,18 @@ class DaskCalls(NamedTuple):
 
 calls_of_threads: dict[int, DaskCalls] = {}
 """The threads that called dask to compute, outside tasks, by ident; calls may have ended since."""
+returned_calls: dict[int, array[float]] = {}
+"""Where calls that return are noted, by ``id()``: the time of each call, and that of its return."""
 _called = threading.local()
 _CALLED_FIRST = {
     "compute": "unpack_collections",
     "persist": "unpack_collections",
     "compute_as_if_collection": "get_scheduler",
 }
-"""First call of each function of ``dask.base`` that runs computations."""
+"""First call of each function of ``dask.base`` that runs computations.
+
+The last one of ``compute`` and ``persist`` is of the second result of ``unpack_collections``.
+"""
 
 
 def start_noting_calls() -> None:
@@ -120,8 +126,8 @@ _MOST_CALLS = 16
 """Noted calls from which on those that have ended are looked for: it takes a walk of the stack."""
 
 
-def _note_call(caller: FrameType) -> None:
-    """Note the time for a function of dask that has just been called.
+def _note_call(caller: FrameType) -> float:
+    """Note the time, and return it, for a function of dask that has just been called.
 
     It goes by the id of its frame: to hold the frame would keep the user's arrays. Ids of frames
     that are not on the stack any more may be used again.
@@ -130,11 +136,12 @@ def _note_call(caller: FrameType) -> None:
     if len(times) > _MOST_CALLS:
         for frame in set(times).difference(map(id, frames_from(caller))):
             del times[frame]
-    times[id(caller)] = perf_counter()
+    times[id(caller)] = now = perf_counter()
     thread = this_thread.now
     # Whoever reads it sees by a new object that the thread has called again.
     if thread.ident in calls_of_threads or not is_in_task(caller):
         calls_of_threads[thread.ident] = DaskCalls(thread.native_id, times)
+    return now
 
 
 def spend_on_noting(began: float) -> None:
@@ -154,18 +161,41 @@ def _noting(name: str) -> tuple[Callable[..., object], Callable[..., object]]:
 
     def noting(*args: object, **kwargs: object) -> object:
         caller = sys._getframe(1)
+        called = None
         if _CALLERS.get(caller.f_code) == name:
             began = thread_time()
-            _note_call(caller)
+            called = _note_call(caller)
             spend_on_noting(began)
         try:
-            return original(*args, **kwargs)
+            made: Any = original(*args, **kwargs)
         except BaseException as error:
             take_out_own_frames(error)
             raise
+        if called is None or name != "unpack_collections":
+            return made
+        collections, repack = made
+        return collections, _noting_return(repack, called)
 
     passes_errors_on.add(id(noting.__code__))
     return original, update_wrapper(noting, original)
+
+
+def _noting_return(repack: Callable[[object], object], called: float) -> Callable[[object], object]:
+    """The function that puts results together, which notes when it has."""
+
+    def noting(results: object) -> object:
+        try:
+            made = repack(results)
+        except BaseException as error:
+            take_out_own_frames(error)
+            raise
+        times = array("d", (called, perf_counter()))
+        for log in tuple(returned_calls.values()):
+            log.extend(times)
+        return made
+
+    passes_errors_on.add(id(noting.__code__))
+    return noting
 
 
 _CALLERS: dict[CodeType, str] = {

@@ -200,6 +200,8 @@ PHASES = {
     "to the start of its first task; on a cluster, up to its arrival there.",
     "tasks": "From the start of a computation's first task to the stop of the computation; on a "
     "cluster, from the arrival of its graph.",
+    "finishing": "From the stop of a computation until `dask.compute` returned: results are put "
+    "together, or gathered from a cluster, and a pool of worker processes ends.",
     "between": "Between computations.",
     "after": "After the last computation.",
 }

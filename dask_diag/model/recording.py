@@ -31,6 +31,7 @@ from dask_diag.model.tables import (
     Allocations,
     Branches,
     CachedResults,
+    Calls,
     CallTree,
     Chunks,
     Computations,
@@ -96,6 +97,8 @@ class Recording:
         A row per computation and function: the number of tasks that the scheduler was to run.
     progress : Table
         A row per computation that was still running: how many tasks had finished.
+    calls : Table
+        A row per call of `dask.compute` or `dask.persist` that returned, without an error.
     joined : Table
         A row per computation that ran already when `dask-diag attach` came to its program.
     repeated_steps : Table
@@ -218,6 +221,7 @@ class Recording:
     steps: Steps = _NO_ROWS
     planned: Planned = _NO_ROWS
     progress: Progress = _NO_ROWS
+    calls: Calls = _NO_ROWS
     joined: Joined = _NO_ROWS
     repeated_steps: RepeatedSteps = _NO_ROWS
     environment: Environment = _NO_ROWS
@@ -330,6 +334,7 @@ def combine(sources: Iterable[Source]) -> Recording:
     masks["workers"] = known_best
     masks["other_tasks"] = _event_masks(several, "other_tasks")
     masks["worker_events"] = _event_masks(several, "worker_events")
+    masks["calls"] = _call_masks(several)
     masks["environment"], notices_on_environments = _environment_masks(several)
     notices = (
         *(text for recording in several for text in recording.notices),
@@ -790,6 +795,15 @@ def _renamed_label(label: str, names: Mapping[str, str]) -> str:
     if label not in names and worker in names:
         return f"{names[worker]}{slash}{thread}"
     return ", ".join(names.get(name, name) for name in label.split(", "))
+
+
+def _call_masks(recordings: Sequence[Recording]) -> _Masks:
+    """Masks of calls of dask, without those of earlier recordings."""
+    times = [recording.calls.called for recording in recordings]
+    return [
+        ~np.isin(called, np.concatenate([np.zeros(0), *times[:index]]))
+        for index, called in enumerate(times)
+    ]
 
 
 def _event_masks(recordings: Sequence[Recording], name: str) -> _Masks:

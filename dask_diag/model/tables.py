@@ -277,6 +277,17 @@ class Computations(RecordingTable):
     )
 
 
+class Calls(RecordingTable):
+    """A row per call of `dask.compute` or `dask.persist` that returned, without an error."""
+
+    __slots__ = ()
+    called = time("When it was called.")
+    returned = time(
+        "When it returned: after the last task, results are put together, and a pool of worker "
+        "processes ends."
+    )
+
+
 class Planned(RecordingTable):
     """A row per computation and function: the number of tasks that the scheduler was to run."""
 

@@ -14,6 +14,7 @@ from dask_diag.cluster.recorder import ClusterRecorder
 from dask_diag.errors import NotRegisteredError
 from dask_diag.formatting import counted, seconds
 from dask_diag.hooks.callbacks import distributed_client, hold, release, sees_overlapping_computes
+from dask_diag.hooks.calls import returned_calls
 from dask_diag.hooks.lines import why_no_lines
 from dask_diag.profilers.engine import (
     Observer,
@@ -244,6 +245,7 @@ class Diagnostic(Observer):
             self.session.start = perf_counter()
         self.session.anchor()
         self._guarded("to calibrate its hooks", self._calibrate)
+        returned_calls[id(self)] = self.session.calls
         if hold(self._callback):
             # What they used before is no cost of what is measured from now on.
             take_cpu_of_own_threads()
@@ -256,6 +258,7 @@ class Diagnostic(Observer):
         if self._leader is None:
             self.leave_clusters()
         release(self._callback)
+        returned_calls.pop(id(self), None)
 
     def note(self, text: str) -> None:
         """Show a sentence to the user."""

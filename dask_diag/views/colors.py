@@ -108,6 +108,7 @@ _PHASES = {
     "before": Look("before the first computation", "#a9bcd6"),
     "preparing": _GRAPH,
     "tasks": Look("tasks, not recorded", "#7a8794"),
+    "finishing": Look("putting results together, ending pools", "#dd83bd"),
     "between": Look("between computations", "#8790ab"),
     "after": Look("after the last computation", "#b4eafc"),
 }
