@@ -163,6 +163,7 @@ def test_nothing_sampled_is_a_tree_of_one_node():
     empty = recording_of_stacks([])
     assert as_text(call_tree(empty)) == ["all 0 0"]
     assert len(hottest_lines(empty)) == 0
+    assert hottest_lines(empty).columns == hottest_lines(known_stacks()).columns
     assert len(seconds_over_time(empty)) == 0
     only_lost = recording_of_stacks([((0.0, 1.0), "t", None, 1.0, NAN)])
     assert as_text(call_tree(only_lost)) == [

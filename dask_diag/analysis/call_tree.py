@@ -538,8 +538,6 @@ def hottest_lines(source: Sources, count: int = 10, selection: Selection = ALL_S
         np.add.at(totals, line[outermost], sums_below(parent, depth, of_stack)[outermost])
     hottest = np.argsort(-own[:, 0], kind="stable")[:count]
     hottest = hottest[totals[hottest, 3] > 0]
-    if not len(hottest):
-        return Table({})
     numbers = {
         f"{prefix}{name}": values[hottest, n]
         for prefix, values in (("", own), (_TOTAL, totals))
@@ -561,7 +559,7 @@ def lines_of_frames(recording: Recording) -> Categorical:
 
 def table_of_lines(lines: Categorical, columns: Mapping[str, Values]) -> Table:
     """A table of lines of code, with more columns."""
-    names, files, numbers = zip(*lines.tolist(), strict=True)
+    names, files, numbers = zip(*lines.tolist(), strict=True) if len(lines) else ((), (), ())
     located = {"name": Categorical.of(names), "file": Categorical.of(files)}
     return Table({**located, "line": np.array(numbers, np.int64), **columns})
 
