@@ -252,6 +252,20 @@ def test_the_first_run_compiles_and_others_wait():
     assert "first-call" in by_code(few)
 
 
+def test_what_others_wait_for_is_no_run_with_more_data():
+    """A first run holds a lock while it loads, and later runs are too short to be sampled."""
+
+    def waiting(at_first, later):
+        few = with_columns(first_runs(), "samples", count=[1] * 2 + [0] * 10)
+        seconds = [0.0, at_first, *[later] * 10]
+        locks = {"task": [*range(12)], "activity": ["lock-wait"] * 12, "seconds": seconds}
+        return with_tables(few, waits={**locks, "samples": [1] * 12})
+
+    evidence = "1 other run waited for it to give up a lock, which later runs do not wait for"
+    check("first-call", waiting, {(0.9, 0.0): evidence, (0.4, 0.0): None, (0.9, 0.01): None})
+    assert "lock-bound" not in by_code(waiting(0.9, 0.0))
+
+
 def prepared(graph, computing, *rows, counts=None):
     """A graph that took so long before its one task ran."""
     recording = run([Task(graph, graph + computing)], called=0.0, prepared=graph)

@@ -146,6 +146,22 @@ def test_lock_bound(made, cases):
     check("lock-bound", made, cases)
 
 
+def locked_in(file, count=16, scheduler="threads"):
+    """So many tasks of a second that wait for a lock half of their time, in a file."""
+    recording = with_waits(in_rounds(count, 2, 0.5, scheduler=scheduler), "lock-wait")
+    path = [MAIN, ("read", file, 9, 1)]
+    return with_stacks(recording, [((0.0, count / 2), "work", path, count, count / 2)])
+
+
+def test_each_process_has_a_lock_of_its_own():
+    library, own = "/opt/env/lib/python3.11/site-packages/h5py/_hl/dataset.py", "/code/mine.py"
+    processes = "the lock is in h5py: use scheduler='processes', each process has a lock of its own"
+    cases = {library: processes, own: "hold the lock for a smaller part of the task"}
+    # Processes that start take longer than that; on a cluster more of them are no setting.
+    cases |= {(library, 2): "not: processes", (library, 16, "distributed"): "not: processes"}
+    check("lock-bound", locked_in, cases)
+
+
 def of_eight_at_once(lines, sampled=1.0):
     """They wait for three quarters of their time, in stacks that end so; that share is sampled.
 

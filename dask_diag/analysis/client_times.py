@@ -63,14 +63,18 @@ def client_times(recording: Recording) -> ClientTimes:
     times = times_of_phases(recording)
     between = Intervals.join([times[phase] for phase in ("finishing", "between", "after")])
     idle = StepFunction.of(between)
-    shared = np.minimum(seconds, idle.integral(samples.stop) - idle.integral(samples.start))
-    # Of a cycle of which a part is between, as much of its samples may be.
+    idle_of_rows = idle.integral(samples.stop) - idle.integral(samples.start)
+    # Of a cycle of which a part is between, as much of its samples may be: first what is no wait.
+    _, first, cycle = np.unique(samples.start, return_index=True, return_inverse=True)
+    no_wait = np.bincount(cycle, seconds * (samples.root.eq(Root.BETWEEN) & ~waits))
+    waited, left = np.bincount(cycle, seconds * waits), idle_of_rows[first] - no_wait
+    share = np.divide(left, waited, out=np.zeros(len(first)), where=waited > 0)
     is_own = samples.root.eq(Root.BETWEEN) & ~is_call & ~imports & ~late_samples(recording)
     is_own &= ~graphs_made_between(recording)
     return ClientTimes(
         waiting=seconds * waits,
-        bringing=shared * waits,
+        bringing=seconds * waits * np.clip(share, 0.0, 1.0)[cycle],
         sending=seconds * (is_call & ~waits),
-        own=shared * is_own,
+        own=np.minimum(seconds, idle_of_rows) * is_own,
         between=between,
     )

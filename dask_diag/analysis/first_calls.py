@@ -12,7 +12,7 @@ from dask_diag.analysis.call_tree import lines_of_frames
 from dask_diag.analysis.groups import rows_by
 from dask_diag.analysis.lines import samples_in_files
 from dask_diag.columns import BoolArray, IntArray
-from dask_diag.model.codes import Root
+from dask_diag.model.codes import Activity, Root
 from dask_diag.model.recording import Recording
 
 SLOWER = 3.0
@@ -26,8 +26,9 @@ ELSEWHERE = 0.5
 longer."""
 HARDLY = 0.05
 """Largest share of later runs at such a line."""
-FEWEST_SAMPLES = 10
-"""Samples of later runs; with fewer only compilers and imports are known to be elsewhere."""
+FEWEST_SAMPLES = 6
+"""Samples of later runs; with fewer only compilers, imports, and what others wait for are known to
+be elsewhere."""
 _COMPILERS = re.compile(
     r"^<frozen importlib|/importlib/_bootstrap|(?:^|/)"
     r"(?:numba|llvmlite|jax|jaxlib|triton|torch/_dynamo|torch/_inductor|pythran|cython|pyximport)/",
@@ -48,7 +49,10 @@ class FirstCall(NamedTuple):
     later : float
         Median seconds of later runs.
     elsewhere : array of bool
-        Mask of the samples of these tasks at lines where later runs hardly are.
+        Mask of the samples of these tasks at lines where later runs hardly are; of all of them, if
+        it is only known that others waited for the first one.
+    is_locked : bool
+        Whether others waited for a lock that the first one held; later runs hardly waited for any.
     """
 
     function: str
@@ -57,6 +61,7 @@ class FirstCall(NamedTuple):
     stop: float
     later: float
     elsewhere: BoolArray
+    is_locked: bool
 
     @property
     def lost(self) -> float:
@@ -90,14 +95,29 @@ def _first_call(recording: Recording, function: str, rows: IntArray) -> Iterator
     later = stops[~is_first] - starts[~is_first]
     if len(later) < FEWEST_LATER or stop - start < max(SLOWER * np.median(later), LONG):
         return
-    elsewhere = _elsewhere(recording, function, rows[is_first], (start, stop))
+    is_locked = _wait_for_the_first(recording, rows, is_first)
+    elsewhere = _elsewhere(recording, function, rows[is_first], (start, stop), is_locked)
     if elsewhere is not None:
         median = float(np.median(later))
-        yield FirstCall(function, rows[is_first], start, stop, median, elsewhere)
+        yield FirstCall(function, rows[is_first], start, stop, median, elsewhere, is_locked)
+
+
+def _wait_for_the_first(recording: Recording, rows: IntArray, is_first: BoolArray) -> bool:
+    """Whether a first run mostly waited for a lock, and later runs hardly did."""
+    waits, tasks = recording.waits, recording.tasks
+    of_locks = waits.filter(waits.activity.eq(Activity.LOCK_WAIT))
+    locked = np.bincount(of_locks.task, of_locks.seconds, len(tasks))[rows]
+    took = tasks.stop[rows] - tasks.start[rows]
+    hardly = locked[~is_first].sum() < HARDLY * took[~is_first].sum()
+    return bool(hardly and (locked >= ELSEWHERE * took)[is_first].any())
 
 
 def _elsewhere(
-    recording: Recording, function: str, rows: IntArray, during: tuple[float, float]
+    recording: Recording,
+    function: str,
+    rows: IntArray,
+    during: tuple[float, float],
+    is_locked: bool,
 ) -> BoolArray | None:
     """Select the samples of first runs where later runs hardly are; None if they are few."""
     samples = recording.samples
@@ -116,5 +136,5 @@ def _elsewhere(
         elsewhere |= at_first & (later < HARDLY * later.sum())[line]
     total = samples.seconds[at_first].sum()
     if not total or samples.seconds[elsewhere].sum() < ELSEWHERE * total:
-        return None
+        return at_first if is_locked else None
     return elsewhere

@@ -156,7 +156,7 @@ def hashed_objects(_: None, remedied: bool) -> int:
 
 def hashed_arguments(_: None, remedied: bool) -> int:
     """A list of objects in each delayed call that is pure."""
-    table = [{"key": n} for n in range(40_000)]
+    table = [{"key": n} for n in range(120_000)]
     calls = [delayed(number_of, pure=not remedied)(n, Held(table)) for n in range(4)]
     return sum(dask.compute(*calls))
 

@@ -261,7 +261,14 @@ PROGRAMS = (
         settings=threads(4),
         variables={"OPENBLAS_NUM_THREADS": "1"},
     ),
-    Program("input made first", input_first, "slow-start", remaining=frozenset({"slow-start"})),
+    Program(
+        "input made first",
+        input_first,
+        "slow-start",
+        # It is copied, too.
+        true=frozenset({"graph-preparation"}),
+        remaining=frozenset({"slow-start", "graph-preparation"}),
+    ),
     Program("healthy: random numbers", healthy_random),
     Program("healthy: transposed", healthy_transpose),
     Program("healthy: short", healthy_short),

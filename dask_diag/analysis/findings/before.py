@@ -278,7 +278,11 @@ def first_call(analysis: Analysis) -> Diagnosis | None:
             "The first run of {function} took {first:seconds}, later runs {later:seconds} (median)"
             + " in each of {processes:process}" * (processes > 1)
             + ". {waited:other run} waited for it" * (len(worst.rows) > 1)
-            + ". It passed where later runs spend no time{lines}",
+            + (
+                " to give up a lock, which later runs do not wait for{lines}"
+                if worst.is_locked
+                else ". It passed where later runs spend no time{lines}"
+            ),
             function=worst.function,
             first=worst.stop - worst.start,
             later=worst.later,

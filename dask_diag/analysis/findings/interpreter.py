@@ -236,7 +236,7 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
         )
     is_certain = is_recorded and has_cpus
     # Where only other code helps it is not known how much of it can release the GIL.
-    saved = nan if analysis.on_cluster else _saved_in_processes(analysis, remove)[0]
+    saved = nan if analysis.on_cluster else saved_in_processes(analysis, remove)[0]
     may_win = not saved < WORTH_PROCESSES * analysis.computing
     return Diagnosis(
         severity_of(share, is_certain=is_certain),
@@ -336,7 +336,7 @@ def _release(analysis: Analysis) -> str:
     )
 
 
-def _saved_in_processes(analysis: Analysis, remove: dict[str, float]) -> tuple[float, str]:
+def saved_in_processes(analysis: Analysis, remove: dict[str, float]) -> tuple[float, str]:
     """Seconds that worker processes are predicted to save, NaN if unknown, and the settings."""
     # All start at once, so more than there are CPUs only start later.
     workers = analysis.cpus if analysis.workers > analysis.cpus else None
@@ -359,7 +359,7 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
         if has_one_thread or analysis.memory_headroom.times <= 1:
             return release
         return f"{release}; or run more worker processes with fewer threads each: {MORE_PROCESSES}"
-    saved, how = _saved_in_processes(analysis, remove)
+    saved, how = saved_in_processes(analysis, remove)
     simulator = analysis.simulator
     has_sizes = simulator.result_sizes is not None
     if isnan(saved):

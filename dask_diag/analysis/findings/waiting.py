@@ -7,10 +7,15 @@ from math import ceil, inf, isinf, isnan, nan
 
 import numpy as np
 
-from dask_diag.analysis.call_tree import short_path
+from dask_diag.analysis.call_tree import is_own_code, package_of, short_path
 from dask_diag.analysis.cpu import cpus_of_others, cpus_sampled, seconds_beside
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.findings.interpreter import ONE_AT_A_TIME, cpu_waits, locks_are_the_gil
+from dask_diag.analysis.findings.interpreter import (
+    ONE_AT_A_TIME,
+    cpu_waits,
+    locks_are_the_gil,
+    saved_in_processes,
+)
 from dask_diag.analysis.findings.rule import (
     ESTIMATE,
     FIND_OUT,
@@ -338,11 +343,25 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
             lines=most,
             functions=where.functions,
         ),
+        _advice_on_lock(analysis, lines, waited / in_all, may_hold_the_gil),
+        where,
+    )
+
+
+def _advice_on_lock(
+    analysis: Analysis, lines: Sequence[ProgramLine], part: float, may_hold_the_gil: bool
+) -> str:
+    """What helps against a lock, of which a part of the waits are at these lines."""
+    if lines and analysis.schedulers == {"threads"} and not is_own_code(lines[0].file):
+        # Processes compute at once, whatever holds the GIL.
+        saved, how = saved_in_processes(analysis, {Activity.LOCK_WAIT: part})
+        if not saved < WORTH_GAINING * analysis.computing:
+            package = package_of(short_path(lines[0].file))
+            return f"the lock is in {package}: use {how}, each process has a lock of its own"
+    return (
         "hold the lock for a smaller part of the task, or give each task its own file, connection "
         "or buffer, so that no lock is needed"
-        + "; this does not help if the locked code holds the GIL"
-        * may_hold_the_gil,
-        where,
+        + "; this does not help if the locked code holds the GIL" * may_hold_the_gil
     )
 
 
