@@ -540,6 +540,29 @@ def test_the_programs_own_code_and_results_that_come_late():
         assert "large-results" not in by_code(other)
 
 
+def test_who_waits_while_tasks_run_waits_for_them():
+    """Of a cycle of 2 s tasks take a second, in which the program waits; then it computes."""
+    made = one_by_one(tasks=2, own=1.0, count=20)
+    later, starts = [("note", "/home/someone/code/main.py", 20, 18)], [2.0 * n for n in range(20)]
+    rows = [
+        ((s, s + 2.0), "between computations", path, 1.0, cpu)
+        for s in starts
+        for path, cpu in ((GATHERS, 0.0), (later, 1.0))
+    ]
+    found = by_code(with_stacks(made, rows))
+    assert_found(found, "client-bound", "high", 20.0)
+    assert "large-results" not in found
+
+
+@pytest.mark.parametrize(("bytes", "is_found"), [(480e6, True), (1e6, False)])
+def test_large_results_of_tasks_that_take_no_time(bytes, is_found):
+    made = on_cluster([("a/0", 0.0, 0.0, 0.04, 0.04), ("b/0", 0.0, 0.0, 0.05, 0.05)], stop=1.0)
+    made = with_columns(made, "computations", stop=[0.05])
+    made = with_columns(made, "tasks", client=["x"] * 2, nbytes=[bytes / 2] * 2)
+    samples = [((0.0, 1.0), "between computations", GATHERS, 1.0, 0.0)]
+    assert ("large-results" in by_code(with_stacks(made, samples))) == is_found
+
+
 @pytest.mark.parametrize(("tasks", "is_found"), [(2, True), (1, False)])
 def test_small_results_that_are_brought_one_by_one(tasks, is_found):
     """Of 20 steps, or of 10; the last result is on its way for half of the time."""

@@ -22,6 +22,8 @@ from dask_diag.model.codes import Activity, Outcome
 
 WORTH_REPORTING = 0.15
 """Least share of the time that is reported."""
+LONG = 0.1
+"""Least seconds that are reported: the tasks of these computations may take less."""
 LARGE_ARGUMENT = 1e6
 """Least mean bytes that each task was given."""
 MUCH_GIVEN = 20e6
@@ -34,7 +36,7 @@ def _at(analysis: Analysis, weights: FloatArray) -> str:
     return f", at {lines[0]}" if lines else ""
 
 
-@rule("large-arguments")
+@rule("large-arguments", needs_tasks=False)
 def large_arguments(analysis: Analysis) -> Diagnosis | None:
     """Tasks of a cluster were given large data: each is sent through client and scheduler."""
     computations = analysis.computations.filter(~analysis.computations.cluster.eq(""))
@@ -48,7 +50,7 @@ def large_arguments(analysis: Analysis) -> Diagnosis | None:
     # Some is sent while workers wait for it.
     lost = min(float(sending.sum()) + overhead, sent_before + analysis.called - analysis.busy_wall)
     wall = sent_before + analysis.called
-    if lost < WORTH_REPORTING * wall:
+    if lost < max(WORTH_REPORTING * wall, LONG):
         return None
     return Diagnosis(
         severity_of(lost / wall),
@@ -123,7 +125,7 @@ ONE_BY_ONE = 0.5
 """Least share of the waits that were for the result of a single future."""
 
 
-@rule("large-results")
+@rule("large-results", needs_tasks=False)
 def large_results(analysis: Analysis) -> Diagnosis | None:
     """Results of a cluster took long to come to the program."""
     recording, bringing = analysis.recording, analysis.client_times.bringing
@@ -133,7 +135,7 @@ def large_results(analysis: Analysis) -> Diagnosis | None:
     size = float(np.nansum(analysis.tasks.nbytes[rows]))
     of_one = bringing[samples_below(recording, CLIENT, "result")].sum() >= ONE_BY_ONE * lost
     one_by_one = bool(of_one) and len(rows) >= FEWEST_RESULTS
-    if lost < WORTH_REPORTING * wall or (size < MUCH_BROUGHT and not one_by_one):
+    if lost < max(WORTH_REPORTING * wall, LONG) or (size < MUCH_BROUGHT and not one_by_one):
         return None
     weights = np.zeros(len(analysis.tasks))
     weights[rows] = np.nan_to_num(analysis.tasks.nbytes[rows])
@@ -174,7 +176,7 @@ LONG_OWN = 0.5
 """Least seconds of it."""
 
 
-@rule("client-bound", needs=("computations",))
+@rule("client-bound", needs=("computations",), needs_tasks=False)
 def client_bound(analysis: Analysis) -> Diagnosis | None:
     """The program ran code of its own between computations, while workers were idle."""
     recording, own = analysis.recording, analysis.client_times.own
