@@ -111,7 +111,7 @@ def branches(_: None, remedied: bool) -> int:
 def long_partitions(_: None, remedied: bool) -> int:
     """A bag with as many partitions as processes."""
     numbers = db.from_sequence(range(2), npartitions=2)
-    return int(numbers.map(load_lines, 4_000_000).sum().compute())
+    return int(numbers.map(load_lines, 24_000_000).sum().compute())
 
 
 def healthy_batches(_: None, remedied: bool) -> int:
@@ -236,6 +236,8 @@ PROGRAMS = (
         "branches in one batch",
         branches,
         "batched-tasks",
+        # Threads have no batches, and need not start.
+        true=frozenset({"too-few-threads"}),
         settings={"scheduler": "processes", "num_workers": 3},
         remedy={"chunksize": 1},
         remaining=STARTUP | ONE_BY_ONE,

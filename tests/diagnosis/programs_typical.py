@@ -131,10 +131,10 @@ def matrix_blocks(_: None, remedied: bool) -> float:
 def input_first(_: None, remedied: bool) -> float:
     """The main program makes all input before the first computation."""
     if remedied:
-        table = np.arange(6_000_000) % 7
+        table = np.arange(1_500_000) ** 3 % 7
     else:
-        table = np.array([n % 7 for n in range(6_000_000)])
-    return float(da.from_array(table, chunks=1_000_000).sum().compute())
+        table = np.array([pow(n, 3, 7) for n in range(1_500_000)])
+    return float(da.from_array(table, chunks=300_000).sum().compute())
 
 
 def healthy_random(_: None, remedied: bool) -> bool:
