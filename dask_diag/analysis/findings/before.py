@@ -93,14 +93,9 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
     is_waiting = joined_after > 0 and joined_after >= MOSTLY_CLUSTER * took
     if is_waiting and took < LONG_CLUSTER:
         return None
-    # In tasks, all but imports is divided among the workers. What was not sampled may be imports.
-    most = int(recording.computations.workers.max(initial=1))
-    share = 1.0
-    if sampled and not is_waiting:
-        share = 1 - (1 - importing / sampled) / max(most if most > 1 else analysis.cpus, 1)
     return Diagnosis(
         severity_of(took / wall),
-        Gain(took * share),
+        Gain(took),
         evidence(
             "{took:seconds} of {wall:seconds} ({share:share}) passed before the first computation"
             + ". {workers:worker} of the cluster joined, the last one after {joined:seconds}"
