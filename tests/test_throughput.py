@@ -216,7 +216,7 @@ def test_what_tasks_meter_on_a_local_scheduler():
     (row,) = throughput(prof.recording).to_dicts()
     assert (row["tasks"], row["events"], row["bytes"]) == (7, 700, 5600)
     assert (row["threads"], row["peak_threads"], row["workers"]) == (3, 3, 3)
-    assert row["wall"] == pytest.approx(ended - began, abs=0.005)
+    assert row["wall"] == pytest.approx(ended - began, abs=0.05)
     assert row["events_per_second"] == pytest.approx(700 / row["wall"])
     assert throughput(prof.recording, by="worker")["events"].sum() == 700
     assert "Throughput" in prof.summary()

@@ -161,7 +161,7 @@ STORIES = (
         "download",
         "Downloads from a slow server",
         "stories/download.py",
-        "too-few-threads",
+        "io-bound",
         "python download.py",
         "python download.py --workers 16",
         "Sixty files from a server that takes a tenth of a second to answer. The CPUs are idle "
