@@ -286,10 +286,13 @@ def made_before_the_call():
     return moved(made, 0.8)
 
 
-def late_before():
-    """What passed before the first computation had one sample, of the scheduler that came next."""
-    before = ((MAIN, ORDER), 0.8, "before computations")
-    return moved(prepared(0.1, 1.0, before, ((MAIN, ORDER), 0.1), counts=[1, 10]), 0.8)
+def late_before(*own):
+    """What passed before the first computation had one sample, in the last of two cycles.
+
+    It is of the scheduler that came next, or of the hook of a profiler there.
+    """
+    parts = [((MAIN, ORDER, *own), took, "before computations") for took in (0.5, 0.3)]
+    return moved(prepared(0.1, 1.0, *parts, ((MAIN, ORDER), 0.1), counts=[0, 1, 10]), 0.8)
 
 
 def four_one_after_the_other():
@@ -441,8 +444,8 @@ def test_graph_preparation(made, cases):
 def test_what_passes_before_tasks_is_preparing_a_graph_or_a_slow_start():
     check("slow-start", made_before_the_call, {(): None})
     check("slow-start", counted, {10: None, 2: True})
-    check("slow-start", late_before, {(): True})
-    check("graph-preparation", late_before, {(): None})
+    check("slow-start", late_before, {(): 0.8, (OWN,): 0.8})
+    check("graph-preparation", late_before, {(): None, (OWN,): None})
     assert Analysis(four_one_after_the_other()).overlap == pytest.approx(1.0)
     assert callers.OWN_CALLS.name == lines_module.OWN_CALLS
 

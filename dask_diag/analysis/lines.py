@@ -246,17 +246,18 @@ def _before_a_cluster(recording: Recording) -> BoolArray:
 def late_samples(recording: Recording) -> BoolArray:
     """Select the samples with time that passed before the sampled stack.
 
-    Where the same line was sampled in time under the same root, a late sample may be of it: on a
-    busy machine many are late.
+    Where the same line was sampled often under the same root, a late sample may be of it: on a busy
+    machine many are late.
     """
     samples, frame = recording.samples, recording.call_tree.frame
-    # After a call that kept the GIL one sample represents its time, and is of what came next.
-    is_late = samples.seconds > _LATE * samples.count
     is_known = samples.node >= 0
     # A line of the scheduler, say, is no line of the time before the first computation.
     line = np.where(is_known, np.append(frame, -1)[samples.node], -1) * len(samples.root.values)
-    line += samples.root.codes
-    return is_late & is_known & ~np.isin(line, line[is_known & ~is_late])
+    _, line = np.unique(line + samples.root.codes, return_inverse=True)
+    # After a call that kept the GIL one sample represents its time, and is of what came next. The
+    # time may be in several cycles, the sample in the last one.
+    seconds, counts = np.bincount(line, samples.seconds), np.bincount(line, samples.count)
+    return np.asarray(is_known & (seconds > _LATE * counts)[line])
 
 
 def seconds_waiting_for_threads(recording: Recording) -> float:

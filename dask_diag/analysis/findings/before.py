@@ -72,16 +72,18 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
     before = times_of_phases(recording)["before"]
     passed = before.seconds
     is_before = recording.samples.root.eq(Root.BEFORE)
+    in_time = is_before & ~late_samples(recording)
     builds = graphs_made_before(recording)
     # Profilers that start are no part of the program, and graphs are another finding's.
-    own = seconds_of_profilers(recording, is_before) + _unsampled_start(recording, passed)
+    own = seconds_of_profilers(recording, in_time) + _unsampled_start(recording, passed)
     needed, unused = _imports(recording, is_before)
     builds |= needed
     took = passed - own - seconds_sampled(recording, builds)
     wall = recording.stop - recording.start - own
     if took < SLOW_START * wall:
         return None
-    lines = lines_sampled(recording, is_before & ~builds)
+    lines = lines_sampled(recording, in_time & ~builds)
+    lines = lines or lines_sampled(recording, is_before & ~builds)
     sampled = sum(line.seconds for line in lines)
     importing = sum(line.importing for line in lines)
     if took < LONG_START and sampled - importing < LONG_READING:
