@@ -190,7 +190,7 @@ def _noting_return(repack: Callable[[object], object], called: float) -> Callabl
             take_out_own_frames(error)
             raise
         times = array("d", (called, perf_counter()))
-        for log in tuple(returned_calls.values()):
+        for log in returned_calls.copy().values():
             log.extend(times)
         return made
 
