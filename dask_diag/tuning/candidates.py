@@ -28,9 +28,10 @@ _ADVISED_BY = {
     "more threads": ("too-few-threads", "io-bound"),
     "fewer workers": (),
     "chunksize": ("batched-tasks",),
+    "shuffle": ("disk-shuffle",),
 }
 """The codes of the findings that a setting answers."""
-_ONLY_IF_ADVISED = frozenset({"chunksize", "more threads"})
+_ONLY_IF_ADVISED = frozenset({"chunksize", "more threads", "shuffle"})
 
 
 def candidates(recording: Recording, findings: Sequence[Finding]) -> list[Setting]:
@@ -112,6 +113,7 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
             yield name, _processes(computations) if name == "processes" else _scheduler(name)
     if "processes" in used:
         yield "chunksize", Setting("chunksize=1", config={"chunksize": "1"})
+    yield "shuffle", Setting("shuffle in memory", config={"dataframe.shuffle.method": "tasks"})
     if used != {"threads"} and MORE_WORKERS * now <= most_that_fit:
         # Tasks that wait need no process, which would have to start.
         yield "more threads", _scheduler_with_workers("threads", MORE_WORKERS * now)

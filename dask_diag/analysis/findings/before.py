@@ -32,6 +32,7 @@ from dask_diag.analysis.findings.scheduling import gain_of_single_tasks
 from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import (
+    CLIENT,
     ProgramLine,
     graphs_made_before,
     graphs_made_between,
@@ -332,7 +333,8 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
     if took + built < (LONG_PREPARATION if is_sampled or built else LONGER_THAN_IMPORTS):
         return None
     lost = built + float(np.fmin(took, analysis.seconds_saved(remove={Activity.GRAPH})))
-    wall = built + analysis.called
+    # On a cluster, graphs are made while others are computed.
+    wall = min(built + analysis.called, recording.stop - recording.start)
     if lost < SLOW_PREPARATION * wall:
         return None
     # In calls that compute on a cluster, most of the time is that of waiting for it.
@@ -474,6 +476,13 @@ def _advice_on_graphs(recording: Recording, making: BoolArray, lines: list[Progr
         return (
             "say what the function returns (meta=, or dtype= for arrays): dask calls it with a few "
             "made-up rows to find that out"
+        )
+    submits = samples_below(recording, CLIENT, "submit") | samples_below(recording, CLIENT, "map")
+    if seconds_sampled(recording, making & submits) > ONE_CAUSE * total:
+        return (
+            "send large data once, data = client.scatter(data, broadcast=True), and give the future "
+            "to a plain function: a method takes its object along, and dask names each call by "
+            "hashing all that it is given (unless pure=False)"
         )
     copied = making & samples_below(recording, "dask/array/core.py", "from_array")
     if (

@@ -137,7 +137,11 @@ _NOT_TASKS = frozenset({"scheduler", "dask_diag"})
 MORE_PROCESSES = "Client(n_workers=..., threads_per_worker=1)"
 RELEASE = "use code that releases the GIL in these functions, such as NumPy on whole arrays"
 OF_OWN_LINE = 0.3
-"""Least share of the sampled task time in and below a line of the program that is to be changed."""
+"""Least share of the sampled time in own code at a line of the program that is to be changed."""
+OF_TASKS = 0.1
+"""Least share of that line in the sampled time of all tasks."""
+SHUFFLING = ("shuffle-partition", "diskshuffle")
+"""Functions of tasks of a shuffle through files: those that write parts, and that read them."""
 
 
 ONE_AT_A_TIME = 1.1
@@ -212,6 +216,10 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
     # Who gets a lock at last needs the GIL, too: where tasks mostly waited for the lock, it is one
     # cause, and not this one.
     if is_recorded and analysis.waited(Activity.LOCK_WAIT) > MOSTLY_LOCKS * waits.waited:
+        return None
+    weights = analysis.waits_of_tasks(Activity.GIL_WAIT)
+    # Of code of dask it is another finding, or nothing that the reader can change.
+    if weights[analysis.tasks.function.is_in(SHUFFLING)].sum() > weights.sum() / 2:
         return None
     # Without recorded waits it is not known what else tasks waited for.
     of_own = waits.own / waits.waited
@@ -326,9 +334,10 @@ def _non_cpu_of_turns(analysis: Analysis) -> _GilWaits:
 def _release(analysis: Analysis) -> str:
     """Advice for the code, with the program's own line that takes most of the time."""
     samples = analysis.recording.samples
-    lines = own_lines(analysis.recording, samples.seconds * samples.root.eq(Root.TASKS))
+    of_tasks = samples.seconds * samples.root.eq(Root.TASKS)
+    lines = own_lines(analysis.recording, of_tasks)
     share = lines[0].seconds / sum(line.seconds for line in lines) if lines else 0.0
-    if share < OF_OWN_LINE:
+    if share < OF_OWN_LINE or lines[0].seconds < OF_TASKS * of_tasks.sum():
         return RELEASE
     return (
         f"{RELEASE}, first of all in {lines[0]}, {percent(share)} of the time in own code: "

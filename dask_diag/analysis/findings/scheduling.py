@@ -13,7 +13,7 @@ import numpy as np
 from dask_diag.analysis.built_by import SourceLine
 from dask_diag.analysis.critical_path import CriticalPath
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.findings.interpreter import cpu_waits
+from dask_diag.analysis.findings.interpreter import SHUFFLING, cpu_waits
 from dask_diag.analysis.findings.rule import (
     ESTIMATE,
     MOST_NAMED,
@@ -152,6 +152,44 @@ def _cpu_during(tasks: Tasks, edges: FloatArray, chosen: BoolArray) -> float:
     took = tasks.stop - tasks.start
     share = np.divide(within, took, out=np.zeros(len(tasks)), where=took > 0)
     return float(np.nansum(share * tasks.thread_cpu))
+
+
+WORTH_SHUFFLING = 0.2
+"""Least share of the time in computations that these tasks take."""
+COPIES = 3
+"""Times the data that memory has to hold, so that it may be shuffled there."""
+
+
+@rule("disk-shuffle")
+def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
+    """Dask shuffled a dataframe through files, and it fits into memory, as far as is known."""
+    tasks = analysis.tasks
+    is_part = tasks.function.is_in(SHUFFLING)
+    took = float(np.nansum(analysis.task_seconds[is_part]))
+    lost = min(analysis.wall_of_tasks(took), analysis.computing) if took else 0.0
+    if lost < WORTH_SHUFFLING * analysis.computing or not lost:
+        return None
+    read = tasks.nbytes[tasks.function.eq(SHUFFLING[-1])]
+    moved = nan if np.isnan(read).all() else float(np.nansum(read))
+    if COPIES * moved > np.nanmax(analysis.computations.memory_limit, initial=0.0):
+        return None
+    return Diagnosis(
+        severity_of(lost / analysis.computing),
+        Gain(lost),
+        evidence(
+            "Dask shuffled a dataframe"
+            + " of {moved:bytes}" * (not isnan(moved))
+            + " through files: {tasks:task} took {took:seconds} ({share:share} of the time of all "
+            "tasks)",
+            moved=moved,
+            tasks=is_part.sum(),
+            took=took,
+            share=took / analysis.in_tasks,
+        ),
+        "if the data fit into memory, shuffle there: dask.config.set({'dataframe.shuffle.method': "
+        "'tasks'}), or shuffle_method='tasks'; or set a sorted index once, for several steps",
+        where_of_tasks(analysis, analysis.task_seconds * is_part),
+    )
 
 
 @rule("batched-tasks")
