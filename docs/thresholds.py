@@ -37,6 +37,7 @@ SECONDS = {
     "A_FREED_OBJECT",
     "LATE",
     "LONGER_THAN_IMPORTS",
+    "LONG",
     "LONG_ENOUGH",
     "LONG_OWN",
     "LONG_PREPARATION",

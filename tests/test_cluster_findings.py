@@ -351,6 +351,7 @@ def test_io_bound():
     finding = by_code(waiting("io-wait"))["io-bound"]
     assert finding.potential_saving == pytest.approx(6.0, abs=0.2)
     assert numbers(finding, "lost", "share") == (16, 1)
+    assert "threads_per_worker=4 (dask worker --nthreads 4), 8 threads in all; or" in finding.advice
     assert "num_workers" not in finding.advice
     assert "io-bound" not in by_code(waiting("io-wait", cpu=0.7))
     assert "io-bound" not in by_code(waiting("lock-wait"))
@@ -554,11 +555,11 @@ def test_who_waits_while_tasks_run_waits_for_them():
     assert "large-results" not in found
 
 
-@pytest.mark.parametrize(("bytes", "is_found"), [(480e6, True), (1e6, False)])
-def test_large_results_of_tasks_that_take_no_time(bytes, is_found):
+@pytest.mark.parametrize(("size", "is_found"), [(480e6, True), (1e6, False)])
+def test_large_results_of_tasks_that_take_no_time(size, is_found):
     made = on_cluster([("a/0", 0.0, 0.0, 0.04, 0.04), ("b/0", 0.0, 0.0, 0.05, 0.05)], stop=1.0)
     made = with_columns(made, "computations", stop=[0.05])
-    made = with_columns(made, "tasks", client=["x"] * 2, nbytes=[bytes / 2] * 2)
+    made = with_columns(made, "tasks", client=["x"] * 2, nbytes=[size / 2] * 2)
     samples = [((0.0, 1.0), "between computations", GATHERS, 1.0, 0.0)]
     assert ("large-results" in by_code(with_stacks(made, samples))) == is_found
 

@@ -244,15 +244,27 @@ def test_the_first_run_compiles_and_others_wait():
 def test_what_others_wait_for_is_no_run_with_more_data():
     """A first run holds a lock while it loads, and later runs are too short to be sampled."""
 
-    def waiting(at_first, later):
-        few = with_columns(first_runs(), "samples", count=[1] * 2 + [0] * 10)
-        seconds = [0.0, at_first, *[later] * 10]
+    def waiting(first, other, later, samples=0, **at):
+        few = with_columns(first_runs(**at), "samples", count=[1] * 2 + [samples] * 10)
+        seconds = [first, other, *[later] * 10]
         locks = {"task": [*range(12)], "activity": ["lock-wait"] * 12, "seconds": seconds}
         return with_tables(few, waits={**locks, "samples": [1] * 12})
 
     evidence = "1 other run waited for it to give up a lock, which later runs do not wait for"
-    check("first-call", waiting, {(0.9, 0.0): evidence, (0.4, 0.0): None, (0.9, 0.01): None})
-    assert "lock-bound" not in by_code(waiting(0.9, 0.0))
+    cases = {
+        (0.0, 0.9, 0.0): evidence,
+        (0.0, 0.4, 0.0): None,
+        (0.0, 0.9, 0.01): None,
+        # The first run itself waited for a lock, of the program, say.
+        (0.9, 0.0, 0.0): None,
+    }
+    check("first-call", waiting, cases)
+    assert "lock-bound" not in by_code(waiting(0.0, 0.9, 0.0))
+    # Later runs are at the same line: the first one reads more data, under a lock.
+    more_data = waiting(0.0, 0.9, 0.0, samples=10, at=WORK, beside=WORK)
+    assert "first-call" not in by_code(more_data)
+    where_lines_say_so = by_code(waiting(0.0, 0.9, 0.0, samples=10))["first-call"]
+    assert "It passed where later runs spend no time" in where_lines_say_so.evidence
 
 
 def prepared(graph, computing, *rows, counts=None):

@@ -5,7 +5,16 @@ import pytest
 
 from dask_diag.model.table import stack
 
-from .recordings import Task, check, in_rounds, run, with_columns, with_tables
+from .recordings import (
+    Task,
+    by_code,
+    check,
+    in_rounds,
+    run,
+    with_columns,
+    with_tables,
+    with_waits,
+)
 
 pytestmark = pytest.mark.once
 
@@ -135,6 +144,48 @@ def test_computations_that_take_longer_than_their_tasks_are_small():
         ],
     )
     check("tasks-too-small", small, [({}, None)])
+
+
+def shuffled(seconds, size=1e8, limit=8e9, kind="diskshuffle"):
+    """Of each of two threads, so long in tasks that write and read parts, and a second in others."""
+    tasks = [
+        Task(*times, worker=worker, function=function)
+        for worker in range(2)
+        for *times, function in (
+            (0.0, seconds / 2, "shuffle-partition"),
+            (seconds / 2, seconds, kind),
+            (seconds, seconds + 1.0, "work"),
+        )
+    ]
+    made = with_columns(run(tasks), "tasks", nbytes=[0.0, size / 2, 8.0] * 2)
+    return with_columns(made, "computations", memory_limit=[limit])
+
+
+def test_shuffles_through_files():
+    cases = {
+        # Of 2 s a half.
+        1.0: (
+            *("high", "upper_bound", 1.0),
+            "shuffled a dataframe of 100 MB through files: 4 tasks took 2.00 s (50% of the time of",
+            "'dataframe.shuffle.method': 'tasks'",
+        ),
+        0.44: True,
+        0.42: None,
+        # Memory holds it twice only, or that is not known.
+        (1.0, 3e9): None,
+        (1.0, float("nan")): "shuffled a dataframe through files",
+        # Shuffles in memory, and those of clusters, have other names.
+        (1.0, 1e8, 8e9, "shuffle-p2p"): None,
+    }
+    check("disk-shuffle", shuffled, cases)
+
+
+def test_who_shuffles_through_files_cannot_release_the_gil():
+    made = with_waits(in_rounds(16, 2, 0.5), "gil-wait")
+    assert "gil-bound" in by_code(made)
+    for parts, is_found in ((9, False), (7, True)):
+        functions = ["shuffle-partition"] * parts + ["work"] * (16 - parts)
+        assert ("gil-bound" in by_code(with_columns(made, "tasks", function=functions))) == is_found
 
 
 def computed_inside(number, share, cpu, others=0.0):

@@ -46,6 +46,23 @@ def test_a_load_fused_into_two_consumers_counts(scheduler):
     assert counted(prof.recording) == []
 
 
+@pytest.mark.skipif(dask.__version__ < "2025.4", reason="tasks do not say what they read")
+def test_text_that_is_parsed_again_for_other_columns_counts(tmp_path_factory):
+    """Its tasks have other names. Other files are no repeats."""
+    frames = pytest.importorskip("dask.dataframe")
+    files = [tmp_path_factory.mktemp("text") / f"{number}.csv" for number in range(3)]
+    for number, file in enumerate(files):
+        file.write_text("a,b\n" + f"{number},1\n" * 20)
+    two, another = frames.read_csv([*map(str, files[:2])]), frames.read_csv(str(files[2]))
+    with dask.config.set(scheduler="sync"), Profiler() as prof:
+        two.a.sum().compute()
+        another.a.sum().compute()
+        assert counted(prof.recording) == []
+        two.b.max().compute()
+    rows = [row for row in prof.recording.repeated_steps.to_dicts() if row["step"] == "read-csv"]
+    assert [(row["function"], row["runs"], row["repeats"]) for row in rows] == [("read-csv", 2, 2)]
+
+
 def test_other_keys_are_no_repeats_and_nothing_of_the_users_is_kept():
     array = da.ones((4, 4), chunks=(1, 4)).map_blocks(shared)
     with dask.config.set(scheduler="sync"), Profiler() as prof:

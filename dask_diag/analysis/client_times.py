@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.call_tree import innermost
+from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.analysis.intervals import Intervals, StepFunction
 from dask_diag.analysis.lines import (
     CLIENT,
@@ -65,10 +66,13 @@ def client_times(recording: Recording) -> ClientTimes:
     idle = StepFunction.of(between)
     idle_of_rows = idle.integral(samples.stop) - idle.integral(samples.start)
     # Of a cycle of which a part is between, as much of its samples may be: first what is no wait.
-    _, first, cycle = np.unique(samples.start, return_index=True, return_inverse=True)
+    # Another thread may do that meanwhile.
+    start, stop, cycle = distinct_pairs(samples.start, samples.stop)
     no_wait = np.bincount(cycle, seconds * (samples.root.eq(Root.BETWEEN) & ~waits))
-    waited, left = np.bincount(cycle, seconds * waits), idle_of_rows[first] - no_wait
-    share = np.divide(left, waited, out=np.zeros(len(first)), where=waited > 0)
+    waited = np.bincount(cycle, seconds * waits)
+    left = idle.integral(stop) - idle.integral(start)
+    left -= np.minimum(no_wait, np.fmax(stop - start - waited, 0.0))
+    share = np.divide(left, waited, out=np.zeros(len(waited)), where=waited > 0)
     is_own = samples.root.eq(Root.BETWEEN) & ~is_call & ~imports & ~late_samples(recording)
     is_own &= ~graphs_made_between(recording)
     return ClientTimes(

@@ -26,7 +26,7 @@ ELSEWHERE = 0.5
 longer."""
 HARDLY = 0.05
 """Largest share of later runs at such a line."""
-FEWEST_SAMPLES = 6
+FEWEST_SAMPLES = 10
 """Samples of later runs; with fewer only compilers, imports, and what others wait for are known to
 be elsewhere."""
 _COMPILERS = re.compile(
@@ -52,7 +52,8 @@ class FirstCall(NamedTuple):
         Mask of the samples of these tasks at lines where later runs hardly are; of all of them, if
         it is only known that others waited for the first one.
     is_locked : bool
-        Whether others waited for a lock that the first one held; later runs hardly waited for any.
+        Whether that is why it is known: another first run waited for a lock, for which later runs
+        hardly wait.
     """
 
     function: str
@@ -95,31 +96,37 @@ def _first_call(recording: Recording, function: str, rows: IntArray) -> Iterator
     later = stops[~is_first] - starts[~is_first]
     if len(later) < FEWEST_LATER or stop - start < max(SLOWER * np.median(later), LONG):
         return
-    is_locked = _wait_for_the_first(recording, rows, is_first)
-    elsewhere = _elsewhere(recording, function, rows[is_first], (start, stop), is_locked)
-    if elsewhere is not None:
-        median = float(np.median(later))
-        yield FirstCall(function, rows[is_first], start, stop, median, elsewhere, is_locked)
+    at_first, elsewhere, is_known = _samples_of(recording, function, rows[is_first], (start, stop))
+    is_elsewhere = _seconds(recording, elsewhere) >= ELSEWHERE * _seconds(recording, at_first) > 0
+    is_locked = not is_known and _wait_for_the_first(recording, rows, is_first)
+    if is_elsewhere or is_locked:
+        median, seen = float(np.median(later)), elsewhere if is_elsewhere else at_first
+        is_locked &= not is_elsewhere
+        yield FirstCall(function, rows[is_first], start, stop, median, seen, is_locked)
+
+
+def _seconds(recording: Recording, chosen: BoolArray) -> float:
+    return float(recording.samples.seconds[chosen].sum())
 
 
 def _wait_for_the_first(recording: Recording, rows: IntArray, is_first: BoolArray) -> bool:
-    """Whether a first run mostly waited for a lock, and later runs hardly did."""
+    """Whether another first run mostly waited for a lock, and later runs hardly did."""
     waits, tasks = recording.waits, recording.tasks
     of_locks = waits.filter(waits.activity.eq(Activity.LOCK_WAIT))
     locked = np.bincount(of_locks.task, of_locks.seconds, len(tasks))[rows]
     took = tasks.stop[rows] - tasks.start[rows]
     hardly = locked[~is_first].sum() < HARDLY * took[~is_first].sum()
-    return bool(hardly and (locked >= ELSEWHERE * took)[is_first].any())
+    is_other = is_first & (tasks.stop[rows] > tasks.stop[rows].min())
+    return bool(hardly and (locked >= ELSEWHERE * took)[is_other].any())
 
 
-def _elsewhere(
-    recording: Recording,
-    function: str,
-    rows: IntArray,
-    during: tuple[float, float],
-    is_locked: bool,
-) -> BoolArray | None:
-    """Select the samples of first runs where later runs hardly are; None if they are few."""
+def _samples_of(
+    recording: Recording, function: str, rows: IntArray, during: tuple[float, float]
+) -> tuple[BoolArray, BoolArray, bool]:
+    """Select the samples of first runs, and those where later runs hardly are.
+
+    The last value says whether enough is known of later runs.
+    """
     samples = recording.samples
     is_of_function = samples.root.eq(Root.TASKS) & samples.function.eq(function)
     is_of_function &= samples.node >= 0
@@ -128,13 +135,11 @@ def _elsewhere(
     at_first &= samples.key.is_in(recording.tasks.key[rows].tolist())
     at_later = is_of_function & ~at_first & (samples.start >= stop)
     elsewhere = at_first & samples_in_files(recording, _COMPILERS.search)
-    if samples.count[at_later].sum() >= FEWEST_SAMPLES:
+    is_known = bool(samples.count[at_later].sum() >= FEWEST_SAMPLES)
+    if is_known:
         lines = lines_of_frames(recording)
         # Any line for samples without a stack, which are not chosen.
         line = np.append(lines.codes[recording.call_tree.frame], 0)[samples.node]
         later = np.bincount(line[at_later], samples.seconds[at_later], len(lines.values))
         elsewhere |= at_first & (later < HARDLY * later.sum())[line]
-    total = samples.seconds[at_first].sum()
-    if not total or samples.seconds[elsewhere].sum() < ELSEWHERE * total:
-        return at_first if is_locked else None
-    return elsewhere
+    return at_first, elsewhere, is_known

@@ -32,6 +32,8 @@ from dask_diag.model.table import Table
 _IMPORT_SYSTEM = re.compile(r"^<frozen importlib|/importlib/_bootstrap")
 _LATE = 0.3
 """Seconds that one sample represents from which on it does not say where they passed."""
+_SEVERAL = 4
+"""Samples of a line from which on all its seconds are its own."""
 OWN_CALLS = "(dask_diag)"
 """The line of a stack that represents this package's own calls."""
 _OUTSIDE = -1
@@ -246,8 +248,8 @@ def _before_a_cluster(recording: Recording) -> BoolArray:
 def late_samples(recording: Recording) -> BoolArray:
     """Select the samples with time that passed before the sampled stack.
 
-    Where the same line was sampled often under the same root, a late sample may be of it: on a busy
-    machine many are late.
+    Where the same line was sampled several times under the same root, a late sample may be of it:
+    on a busy machine many are late.
     """
     samples, frame = recording.samples, recording.call_tree.frame
     is_known = samples.node >= 0
@@ -257,7 +259,8 @@ def late_samples(recording: Recording) -> BoolArray:
     # After a call that kept the GIL one sample represents its time, and is of what came next. The
     # time may be in several cycles, the sample in the last one.
     seconds, counts = np.bincount(line, samples.seconds), np.bincount(line, samples.count)
-    return np.asarray(is_known & (seconds > _LATE * counts)[line])
+    is_late = (counts < _SEVERAL) & (seconds > _LATE * counts)
+    return np.asarray(is_known & is_late[line])
 
 
 def seconds_waiting_for_threads(recording: Recording) -> float:

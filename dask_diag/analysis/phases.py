@@ -91,11 +91,22 @@ def phase_intervals(recording: Recording) -> Table:
 
 
 def _ends(recording: Recording) -> tuple[FloatArray, FloatArray]:
-    """The stop of the last computation in each call of dask, and the return of the call."""
-    calls = recording.calls
-    stops = np.append(-np.inf, np.sort(recording.computations.stop))
+    """The stop of the last computation in each call of dask, and the return of the call.
+
+    A local computation knows its call. One of a cluster is in all that go on as it stops.
+    """
+    computations, calls = recording.computations, recording.calls
+    is_local = computations.cluster.eq("")
+    stops = np.append(-np.inf, np.sort(computations.stop[~is_local]))
     last = stops[np.searchsorted(stops, calls.returned, side="right") - 1]
-    has_computed = last > calls.called
+    last = np.where(last > calls.called, last, -np.inf)
+    called, call = np.unique(calls.called, return_inverse=True)
+    position = np.searchsorted(called, computations.called[is_local])
+    is_of_call = np.append(called, np.nan)[position] == computations.called[is_local]
+    of_calls = np.full(len(called), -np.inf)
+    np.maximum.at(of_calls, position[is_of_call], computations.stop[is_local][is_of_call])
+    last = np.fmax(last, of_calls[call])
+    has_computed = np.isfinite(last)
     return last[has_computed], calls.returned[has_computed]
 
 

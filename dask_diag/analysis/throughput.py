@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.groups import lookup, rows_by, rows_by_code, table_of, worker_order, workers_of
+from dask_diag.analysis.groups import (
+    lookup,
+    rows_by,
+    rows_by_code,
+    table_of,
+    worker_order,
+    workers_of,
+)
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.task_times import call_times, worker_stop_times
 from dask_diag.analysis.waits import seconds_of_workers
@@ -95,8 +102,8 @@ def throughput(
         * *by*, and ``tasks``: number of finished tasks.
         * ``elapsed``: seconds of the recorded block; of all of a Runner, if the block is its call.
         * ``wall``: seconds in which at least one call of dask went on, or a computation without
-          one; for a function or dataset, in which one of its tasks ran; for a worker, those in which it had
-          joined.
+          one; for a function or dataset, in which one of its tasks ran; for a worker, those in
+          which it had joined.
         * ``workers`` and ``threads``: average over ``wall``; ``peak_workers`` and ``peak_threads``:
           maximum. On a local scheduler a worker has one thread. For a function, the workers that
           ran it.
@@ -215,28 +222,31 @@ def _parts(recording: Recording, runs: Intervals, by: str | None) -> Iterator[_P
 def _of_calls(recording: Recording) -> tuple[Intervals, BoolArray]:
     """Times of computations with those of their calls, and which have workers of their own.
 
-    A call has its workers from when dask is called until it returns. The first of a cluster's
-    computations in it began with the call, whatever the client has computed for it before.
+    A call has its workers from when dask is called until it returns. If it computes on a cluster,
+    what the client has computed for it before has no others.
     """
     computations, calls = recording.computations, recording.calls
     started, stopped = call_times(computations), computations.stop.copy()
-    is_alone = np.ones(len(computations), bool)
-    is_local = computations.cluster.eq("")
-    by_call = calls.filter(np.argsort(calls.called))
-    at = np.where(is_local, computations.called, computations.start)
-    call = np.searchsorted(by_call.called, at, side="right") - 1
-    has_call = call >= 0
-    has_call[has_call] = at[has_call] <= by_call.returned[call[has_call]]
+    is_alone, is_local = np.ones(len(computations), bool), computations.cluster.eq("")
+    calls = calls.filter(np.argsort(calls.called, kind="stable"))
+    # A local computation knows its call; of those that go on when a graph arrives at a cluster it
+    # is the first.
+    call = np.searchsorted(np.maximum.accumulate(calls.returned), computations.start)
+    call = np.where(is_local, np.searchsorted(calls.called, computations.called), call)
+    has_call = call < len(calls)
+    called = np.append(calls.called, np.nan)[call]
+    has_call &= np.where(is_local, called == computations.called, called <= computations.start)
     for number, rows in rows_by_code(np.where(has_call, call, -1)).items():
         if number < 0:
             continue
-        called, returned = by_call.called[number], by_call.returned[number]
-        last = rows[stopped[rows] == stopped[rows].max()]
-        stopped[last] = np.fmax(stopped[last], returned)
-        on_cluster = rows[~is_local[rows]]
+        local, on_cluster = rows[is_local[rows]], rows[~is_local[rows]]
+        ended = computations.stop[local].max(initial=-inf)
+        on_cluster = on_cluster[computations.start[on_cluster] >= ended]
+        last = local[computations.stop[local] == ended]
         if len(on_cluster):
-            started[on_cluster], stopped[on_cluster] = called, np.fmax(stopped[rows].max(), returned)
-            is_alone[rows[is_local[rows]]] = False
+            is_alone[local] = False
+            started[on_cluster], last = calls.called[number], on_cluster
+        stopped[last] = np.fmax(stopped[last].max(initial=-inf), calls.returned[number])
     return Intervals(started, stopped), is_alone
 
 

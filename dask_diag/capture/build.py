@@ -79,8 +79,13 @@ def build_recording(
         epoch=session.epoch,
         notices=tuple(notices),
         run_id=run_id(),
-        **{**made, **fields},
+        **{"calls": calls_table(session.calls), **made, **fields},
     )
+
+
+def calls_table(times: array[float]) -> tables.Calls:
+    """The calls of dask, of which there are two times each."""
+    return tables.Calls({"called": np.array(times[::2]), "returned": np.array(times[1::2])})
 
 
 class ChunkBuilder:

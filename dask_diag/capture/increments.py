@@ -15,6 +15,7 @@ import numpy as np
 from dask_diag.capture.build import (
     Increment,
     Tables,
+    calls_table,
     computations_tables,
     joined,
     processes_table,
@@ -321,9 +322,7 @@ class TaskTables:
         new, provisional = self._take_local(taken, now)
         times = self._session.calls[self._calls :]
         self._calls += len(times)
-        new["calls"] = tables.Calls(
-            {"called": np.array(times[::2]), "returned": np.array(times[1::2])}
-        )
+        new["calls"] = calls_table(times)
         self._running = [one for one in taken if not one.has_ended]
         calls = open_calls({computation.called for computation in computations})
         going_on = [one.progress for one in self._running if one.snapshot.stop is None]

@@ -1,4 +1,8 @@
-"""Steps inside fused tasks that ran before, in another computation: counted, and nothing kept."""
+"""Steps inside fused tasks that ran before, in another computation: counted, and nothing kept.
+
+Tasks that parse text have another name for other columns. The block of the file that they read,
+which is a task inside of them, has the same: by it they are known.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from dask_diag.capture.keys import function_of_key, name_of_function
-from dask_diag.hooks.stack import DataNode, Graph, Task, is_fused, steps_of
+from dask_diag.hooks.stack import DataNode, Graph, Task, execute_subgraph, is_fused, steps_of
 
 TOKEN = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])")
 """The end of a name that dask gave to work. The user may give a name to other work, too."""
@@ -44,30 +48,40 @@ class SeenSteps:
 
         Computations that overlap may both be the first: each adds its keys after it has counted.
         """
-        fused = [(key, task) for key, task in dsk.items() if is_fused(task)]
-        if not fused:
+        # Without calls: most graphs have none, and it is asked for each task.
+        found = [
+            (key, task)
+            for key, task in dsk.items()
+            if type(task) is Task
+            and (task.func is execute_subgraph or (task.args and type(task.args[0]) is Task))
+        ]
+        if not found:
             return ()
         seen, new = self._seen, set[int]()
         groups: dict[tuple[object, object], list[Any]] = {}
-        for key, task in fused:
-            for name, step, block in steps_of(task, key):
+        for key, task in found:
+            is_whole = not is_fused(task)
+            for name, step, block in [(key, task, key)] if is_whole else steps_of(task, key):
                 # The steps of a block have names only: the block is the task's.
                 inside = block[1:] if type(name) is str and isinstance(block, tuple) else ()
                 step_key = (name, *inside) if inside else name
+                read = _block_of(step)
+                if is_whole and read is None:
+                    continue
                 names = _head(key), _head(step_key)
                 group = groups.get(names)
                 if group is None:
                     group = groups[names] = [0, 0, step, bool(TOKEN.search(str(names[1])))]
                 group[0] += 1
                 if group[3]:
-                    hashed = hash(step_key)
+                    hashed = hash(step_key if read is None else read)
                     group[1] += hashed in seen
                     new.add(hashed)
         if len(seen) < MOST_KEYS:
             seen |= new
-        found = tuple(_rows(groups))
+        rows = tuple(_rows(groups))
         # Computations in a loop have equal counts: they share one object.
-        return self._known.setdefault(found, found)
+        return self._known.setdefault(rows, rows)
 
 
 def _rows(groups: Mapping[tuple[object, object], list[Any]]) -> Iterator[RepeatedStep]:
@@ -76,6 +90,14 @@ def _rows(groups: Mapping[tuple[object, object], list[Any]]) -> Iterator[Repeate
         if head in repeated:
             names = function_of_key((head,)), function_of_key((step_head,))
             yield RepeatedStep(*names, " ".join(_calls_of(step)), runs, repeats)
+
+
+def _block_of(task: Task) -> Hashable:
+    """The key of the block of a file that a task reads and parses; None for other tasks."""
+    first = task.args[0] if task.args else None
+    if type(first) is not Task or type(first.key) is not str:
+        return None
+    return first.key if first.key.startswith("read-block-") else None
 
 
 def _head(key: Hashable) -> object:

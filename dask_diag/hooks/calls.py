@@ -1,7 +1,7 @@
 """Time and place of calls of dask: for the user, a computation is a call of ``dask.compute``.
 
 Callbacks hear of it when its graph is made, until its last task is collected. While a diagnostic is
-active, the functions that dask's call first and last note the time.
+active, the first and the last function that a call of dask calls note the time.
 
 The place of the call needs no note: the caller is on the stack of the scheduler's thread when a
 computation starts. It is read once then, from the inside out up to the user's first line: some ten
@@ -47,7 +47,8 @@ _CALLED_FIRST = {
 }
 """First call of each function of ``dask.base`` that runs computations.
 
-The last one of ``compute`` and ``persist`` is of the second result of ``unpack_collections``.
+``compute`` and ``persist`` end with a call of the second result of ``unpack_collections``. When the
+third one returns is not known.
 """
 
 
@@ -161,17 +162,19 @@ def _noting(name: str) -> tuple[Callable[..., object], Callable[..., object]]:
 
     def noting(*args: object, **kwargs: object) -> object:
         caller = sys._getframe(1)
-        called = None
+        called, is_outside = 0.0, False
         if _CALLERS.get(caller.f_code) == name:
             began = thread_time()
             called = _note_call(caller)
+            # Computations inside of tasks are not recorded.
+            is_outside = name == "unpack_collections" and not is_in_task(caller)
             spend_on_noting(began)
         try:
             made: Any = original(*args, **kwargs)
         except BaseException as error:
             take_out_own_frames(error)
             raise
-        if called is None or name != "unpack_collections":
+        if not is_outside:
             return made
         collections, repack = made
         return collections, _noting_return(repack, called)

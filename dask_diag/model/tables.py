@@ -278,7 +278,7 @@ class Computations(RecordingTable):
 
 
 class Calls(RecordingTable):
-    """A row per call of `dask.compute` or `dask.persist` that returned, without an error."""
+    """A row per call of `dask.compute` or `dask.persist` that has returned, without an error."""
 
     __slots__ = ()
     called = time("When it was called.")

@@ -173,8 +173,8 @@ def _wall(recording: Recording, row: Record) -> str:
     """Wall time of the rates, and the times that a summary has."""
     computing = seconds_computing(recording.computations)
     return (
-        f"{seconds(row['wall'])} in calls of dask, {seconds(computing)} of it in computations; the "
-        "recording is of "
+        f"{seconds(row['wall'])} in calls of dask and computations, {seconds(computing)} in "
+        "computations alone; the recording is of "
         f"{seconds(recording.stop - recording.start)}"
     )
 

@@ -20,9 +20,12 @@ from tests.diagnosis.work_field import (
     load_frame,
     load_lines,
     number_of,
+    part_of_table,
+    range_of,
     rest,
     sleepy,
     slow_mean,
+    smoothed,
     sorted_often,
     sorted_random,
     sorted_window,
@@ -206,6 +209,37 @@ HOLDING: frozenset[str] = frozenset({"gil-bound"})
 ONE_BY_ONE: frozenset[str] = frozenset({"too-few-threads", "chunks-too-large"})
 """Frames that are loaded one by one could be loaded at once."""
 
+def merged_tables(_: None, remedied: bool) -> float:
+    """Two tables with a common key, neither of them sorted."""
+    import dask.dataframe as dd
+
+    left, right = (dd.from_map(part_of_table, range(start, start + 16)) for start in (0, 16))
+    return round(float(left.merge(right, on="key").x_x.sum().compute()), 3)
+
+
+def ranges_of_groups(_: None, remedied: bool) -> float:
+    """A function of each group of a table that is not sorted by it."""
+    import dask.dataframe as dd
+
+    table = dd.from_map(part_of_table, range(24), rows=60_000)
+    table = table.assign(group=table.key // 200)
+    groups = table.groupby("group").apply(range_of, meta=("x", float))
+    return round(float(groups.sum().compute()), 3)
+
+
+def healthy_merge(_: None, remedied: bool) -> float:
+    """A merge after long work on each part."""
+    import dask.dataframe as dd
+
+    table = dd.from_map(part_of_table, range(16)).map_partitions(smoothed)
+    means = table.groupby("key").x.mean().reset_index()
+    return round(float(table.merge(means, on="key").x_y.sum().compute()), 3)
+
+
+SHUFFLES = {"remedy": {"dataframe.shuffle.method": "tasks"}}
+"""Shuffle in memory."""
+
+
 PROGRAMS = (
     Program(
         "frames shown one by one",
@@ -229,6 +263,23 @@ PROGRAMS = (
         remaining=frozenset({"tasks-too-small", "graph-preparation", "gil-bound"}),
     ),
     Program("healthy: large arrays inside of tasks", healthy_inside),
+    Program(
+        "tables merged through files",
+        merged_tables,
+        "disk-shuffle",
+        true=frozenset({"gil-bound"}),
+        remaining=frozenset({"gil-bound", "tasks-too-small"}),
+        **SHUFFLES,
+    ),
+    Program(
+        "groups shuffled through files",
+        ranges_of_groups,
+        "disk-shuffle",
+        true=frozenset({"gil-bound"}),
+        remaining=frozenset({"gil-bound", "tasks-too-small"}),
+        **SHUFFLES,
+    ),
+    Program("healthy: a merge after long work", healthy_merge, true=frozenset({"gil-bound"})),
     Program("windows of an image", windows, "small-computations"),
     Program("delayed calls one by one", small_calls, "small-computations", remaining=SMALL),
     Program("healthy: many computations", healthy_windows),

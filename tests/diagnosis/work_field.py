@@ -35,6 +35,28 @@ def sorted_window(number: int) -> float:
     return float(np.sort(np.random.default_rng(abs(number)).random(150_000))[number])
 
 
+def part_of_table(number: int, rows: int = 40_000) -> Any:
+    """Rows of a key, a value and text, in no order."""
+    import pandas as pd
+
+    random = np.random.default_rng(number)
+    keys = random.integers(0, 20_000, rows)
+    text = np.char.add("station ", keys.astype(str))
+    return pd.DataFrame({"key": keys, "x": random.random(rows), "name": text.astype(object)})
+
+
+def smoothed(part: Any, times: int = 60) -> Any:
+    """A part with other values, which takes its time."""
+    for _ in range(times):
+        part = part.assign(x=np.sort(part.x.to_numpy()))
+    return part
+
+
+def range_of(group: Any) -> float:
+    """Between the largest and the smallest value of a group."""
+    return float(group.x.max() - group.x.min())
+
+
 def rest(seconds: float, *needs: float) -> float:
     time.sleep(seconds)
     return seconds

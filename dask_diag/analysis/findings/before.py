@@ -83,8 +83,7 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
     wall = recording.stop - recording.start - own
     if took < SLOW_START * wall:
         return None
-    lines = lines_sampled(recording, in_time & ~builds)
-    lines = lines or lines_sampled(recording, is_before & ~builds)
+    lines = lines_sampled(recording, is_before & ~builds)
     sampled = sum(line.seconds for line in lines)
     importing = sum(line.importing for line in lines)
     if took < LONG_START and sampled - importing < LONG_READING:
@@ -111,7 +110,7 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
             share=took / wall,
             workers=len(joined),
             joined=joined_after,
-            lines=line_clause(lines),
+            lines=line_clause(lines_sampled(recording, in_time & ~builds) or lines),
         ),
         _advice_on_start(lines, sampled, importing, is_waiting),
         where_of_intervals(*before),
@@ -480,9 +479,9 @@ def _advice_on_graphs(recording: Recording, making: BoolArray, lines: list[Progr
     submits = samples_below(recording, CLIENT, "submit") | samples_below(recording, CLIENT, "map")
     if seconds_sampled(recording, making & submits) > ONE_CAUSE * total:
         return (
-            "send large data once, data = client.scatter(data, broadcast=True), and give the future "
-            "to a plain function: a method takes its object along, and dask names each call by "
-            "hashing all that it is given (unless pure=False)"
+            "send large data once, data = client.scatter(data, broadcast=True), and give the "
+            "future to a plain function: a method takes its object along, and dask names each call "
+            "by hashing all that it is given (unless pure=False)"
         )
     copied = making & samples_below(recording, "dask/array/core.py", "from_array")
     if (

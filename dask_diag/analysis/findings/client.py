@@ -176,7 +176,7 @@ LONG_OWN = 0.5
 """Least seconds of it."""
 
 
-@rule("client-bound", needs=("computations",), needs_tasks=False)
+@rule("client-bound", needs=("computations",))
 def client_bound(analysis: Analysis) -> Diagnosis | None:
     """The program ran code of its own between computations, while workers were idle."""
     recording, own = analysis.recording, analysis.client_times.own

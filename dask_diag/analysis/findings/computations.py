@@ -85,8 +85,11 @@ def _most_repeated(analysis: Analysis, repeats: _Repeats, steps: _RepeatedSteps)
     whole = sums_by(tasks.function, analysis.task_seconds * repeats.is_repeat)
     step, seconds = max(steps.seconds.items(), key=lambda pair: pair[1], default=("", 0.0))
     if seconds > whole.max(initial=0.0):
+        is_whole = step in tasks.function.values
         return evidence(
-            "{repeats:run} of {step}, a step in fused tasks, repeated earlier ones",
+            "{repeats:run} of {step} parsed the same parts of files as earlier ones, for other columns"
+            if is_whole
+            else "{repeats:run} of {step}, a step in fused tasks, repeated earlier ones",
             repeats=steps.repeats[step],
             step=step,
         )

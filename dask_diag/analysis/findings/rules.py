@@ -81,7 +81,9 @@ def _find(analysis: Analysis) -> list[Finding]:
     return sorted(noticed, key=lambda finding: finding.rank)
 
 
-_OUTSIDE = frozenset({"slow-start", "graph-preparation", "small-computations"})
+_OUTSIDE = frozenset(
+    {"slow-start", "graph-preparation", "small-computations", "large-results", "client-bound"}
+)
 """Codes of findings on time in which no task runs."""
 _CHANGES: Mapping[str, Changes] = {
     "gil-bound": {"remove": {Activity.GIL_WAIT}},

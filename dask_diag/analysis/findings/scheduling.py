@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from math import ceil, floor, isnan, log10, nan
 from typing import NamedTuple
@@ -154,7 +153,7 @@ def _cpu_during(tasks: Tasks, edges: FloatArray, chosen: BoolArray) -> float:
     return float(np.nansum(share * tasks.thread_cpu))
 
 
-WORTH_SHUFFLING = 0.2
+WORTH_SHUFFLING = 0.3
 """Least share of the time in computations that these tasks take."""
 COPIES = 3
 """Times the data that memory has to hold, so that it may be shuffled there."""
@@ -228,22 +227,8 @@ def gain_of_single_tasks(analysis: Analysis) -> float:
     """Seconds that ``chunksize=1`` is predicted to save; 0 if they are few, or no task waited."""
     if analysis.schedulers != {"processes"} or not _all_batches(analysis):
         return 0.0
-    gained = analysis.seconds_saved(chunksize=1) - _seconds_of_more_starts(analysis)
+    gained = analysis.seconds_saved(chunksize=1)
     return gained if gained >= WORTH_GAINING * analysis.computing else 0.0
-
-
-def _seconds_of_more_starts(analysis: Analysis) -> float:
-    """Wall seconds that it takes to start the processes that single tasks need in addition.
-
-    A process starts with the first task that finds none. Those that start at once share the CPUs,
-    memory and disk that it takes.
-    """
-    present = Counter(analysis.recording.workers.computation.tolist())
-    return sum(
-        one.when(one.startup).union().seconds * max(1 - present[one.computation] / one.workers, 0.0)
-        for one in analysis.large_occupancies
-        if present[one.computation]
-    )
 
 
 class _Batch(NamedTuple):

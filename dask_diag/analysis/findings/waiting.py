@@ -113,6 +113,8 @@ def _more_workers(analysis: Analysis) -> tuple[float, str]:
     headroom = analysis.memory_headroom
     if headroom.times < 2:
         return nan, f"{less}; more tasks at once would not fit into memory"
+    if analysis.waited(Activity.LOCK_WAIT) > OFTEN_LOCKED * analysis.in_tasks:
+        return nan, f"{less}; more workers would wait for the same locks"
     most = int(min(MORE_WORKERS, headroom.times)) * max(1, round(analysis.workers))
     # More processes take longer to start, and tasks that wait need none of their own.
     if isnan(_saved_in_threads(analysis, most)):
@@ -331,9 +333,10 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
     # Tasks may wait for other things, too: a sample does not say for which.
     least = WORTH_NAMING * sum(line.seconds for line in lines)
     most = [str(line) for line in lines[:MOST_NAMED] if line.seconds >= least]
+    advice, saved = _advice_on_lock(analysis, lines, waited / in_all, may_hold_the_gil)
     return Diagnosis(
         severity_of(waited / analysis.in_tasks),
-        Gain(gain.seconds) if may_hold_the_gil else gain,
+        Gain(min(gain.seconds, saved)) if may_hold_the_gil or saved < gain.seconds else gain,
         evidence(
             "Tasks waited {waited:seconds} for locks ({share:share} of their time)"
             + ", in {lines}" * bool(most)
@@ -343,25 +346,39 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
             lines=most,
             functions=where.functions,
         ),
-        _advice_on_lock(analysis, lines, waited / in_all, may_hold_the_gil),
+        advice,
         where,
     )
 
 
+_LOCKS_OF_FILES = frozenset({"fasteners", "filelock", "portalocker", "zc.lockfile"})
+"""Packages whose locks all processes share."""
+
+
 def _advice_on_lock(
     analysis: Analysis, lines: Sequence[ProgramLine], part: float, may_hold_the_gil: bool
-) -> str:
-    """What helps against a lock, of which a part of the waits are at these lines."""
-    if lines and analysis.schedulers == {"threads"} and not is_own_code(lines[0].file):
-        # Processes compute at once, whatever holds the GIL.
-        saved, how = saved_in_processes(analysis, {Activity.LOCK_WAIT: part})
-        if not saved < WORTH_GAINING * analysis.computing:
-            package = package_of(short_path(lines[0].file))
-            return f"the lock is in {package}: use {how}, each process has a lock of its own"
-    return (
+) -> tuple[str, float]:
+    """What helps against a lock, of which a part of the waits are at these lines.
+
+    The seconds are the most that it saves.
+    """
+    advice = (
         "hold the lock for a smaller part of the task, or give each task its own file, connection "
         "or buffer, so that no lock is needed"
-        + "; this does not help if the locked code holds the GIL" * may_hold_the_gil
+        + "; this does not help if the locked code holds the GIL"
+        * may_hold_the_gil
+    )
+    if not lines or analysis.schedulers != {"threads"} or is_own_code(lines[0].file):
+        return advice, inf
+    package = package_of(short_path(lines[0].file))
+    # Processes compute at once, whatever holds the GIL.
+    saved, how = saved_in_processes(analysis, {Activity.LOCK_WAIT: part})
+    if package in _LOCKS_OF_FILES or not saved >= WORTH_GAINING * analysis.computing:
+        return advice, inf
+    return (
+        f"the lock is in {package}: use {how}, each process has a lock of its own; or call less of "
+        "it at once",
+        saved,
     )
 
 

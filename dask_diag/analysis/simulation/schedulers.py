@@ -73,7 +73,7 @@ def result_sizes(recording: Recording) -> FloatArray | None:
 def startup_slowdown(workers: int, others: float, cpus: float) -> float:
     """Slowdown of starting worker processes, relative to a CPU for each.
 
-    All of them start at once, however few tasks there are, and each computes while it imports.
+    They start at once, and each computes while it imports.
     """
     return max(1.0, (workers + others) / max(cpus, 1.0))
 
@@ -93,6 +93,18 @@ def startups(work: Work, recorded: Work, workers: int, cpus: float) -> tuple[flo
     longer = startup_slowdown(workers, work.others, cpus) / before
     further = (max(work.startup),) * (workers - len(work.startup))
     return tuple(longer * startup for startup in (*work.startup[:workers], *further))
+
+
+def startups_of_all(work: Work) -> tuple[float, ...]:
+    """The same where each worker process gets a task, and has to start.
+
+    A process starts with the first task that finds none idle. On two CPUs two took half as long
+    again as one: they share memory and disk, too.
+    """
+    missing = work.workers - len(work.startup)
+    if not work.startup or missing <= 0 or work.cluster is not None:
+        return work.startup
+    return (max(work.startup) * (1 + missing / work.workers),) * work.workers
 
 
 def under(

@@ -38,6 +38,7 @@ from dask_diag.analysis.simulation.schedulers import (
     result_sizes,
     startup_slowdown,
     startups,
+    startups_of_all,
     under,
 )
 from dask_diag.analysis.simulation.task_seconds import (
@@ -429,7 +430,8 @@ class _ChangedComputation:
         elif change.workers is not None:
             changed = replace(changed, startup=startups(changed, self._work, workers, cpus))
         if change.chunksize is not None:
-            changed = replace(changed, batch=change.chunksize)
+            startup = startups_of_all(changed)
+            changed = replace(changed, batch=change.chunksize, startup=startup)
         return changed
 
     def _sizes(self, work: Work) -> FloatArray:
