@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import dask
@@ -209,12 +212,15 @@ HOLDING: frozenset[str] = frozenset({"gil-bound"})
 ONE_BY_ONE: frozenset[str] = frozenset({"too-few-threads", "chunks-too-large"})
 """Frames that are loaded one by one could be loaded at once."""
 
+
 def merged_tables(_: None, remedied: bool) -> float:
     """Two tables with a common key, neither of them sorted."""
     import dask.dataframe as dd
 
-    left, right = (dd.from_map(part_of_table, range(start, start + 16)) for start in (0, 16))
-    return round(float(left.merge(right, on="key").x_x.sum().compute()), 3)
+    numbers = (range(32), range(32, 64))
+    left, right = (dd.from_map(part_of_table, each, keys=500_000, text=False) for each in numbers)
+    merged = left.merge(right, on="key")
+    return round(float((merged.x_x * merged.x_y).sum().compute()), 3)
 
 
 def ranges_of_groups(_: None, remedied: bool) -> float:
@@ -234,6 +240,26 @@ def healthy_merge(_: None, remedied: bool) -> float:
     table = dd.from_map(part_of_table, range(16)).map_partitions(smoothed)
     means = table.groupby("key").x.mean().reset_index()
     return round(float(table.merge(means, on="key").x_y.sum().compute()), 3)
+
+
+@contextlib.contextmanager
+def text_files() -> Iterator[str]:
+    """A table in several files of text."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(6):
+            table = part_of_table(number, 60_000).drop(columns="name")
+            table.assign(y=table.x**2, z=-table.x).to_csv(f"{folder}/{number}.csv", index=False)
+        yield folder
+
+
+def columns_of_text(folder: str, remedied: bool) -> float:
+    """Numbers of several columns of a table in files of text, computed one by one."""
+    import dask.dataframe as dd
+
+    table = dd.read_csv(f"{folder}/*.csv")
+    wanted = [table.x.mean(), table.y.sum(), table.z.min(), table.key.max()]
+    results = dask.compute(*wanted) if remedied else [each.compute() for each in wanted]
+    return round(float(sum(results)), 3)
 
 
 SHUFFLES = {"remedy": {"dataframe.shuffle.method": "tasks"}}
@@ -263,6 +289,14 @@ PROGRAMS = (
         remaining=frozenset({"tasks-too-small", "graph-preparation", "gil-bound"}),
     ),
     Program("healthy: large arrays inside of tasks", healthy_inside),
+    Program(
+        "columns of text read one by one",
+        columns_of_text,
+        "repeated-work",
+        true=ONE_BY_ONE | {"gil-bound"},
+        remaining=ONE_BY_ONE | {"gil-bound"},
+        prepare=text_files,
+    ),
     Program(
         "tables merged through files",
         merged_tables,

@@ -35,14 +35,16 @@ def sorted_window(number: int) -> float:
     return float(np.sort(np.random.default_rng(abs(number)).random(150_000))[number])
 
 
-def part_of_table(number: int, rows: int = 40_000) -> Any:
-    """Rows of a key, a value and text, in no order."""
+def part_of_table(number: int, rows: int = 40_000, keys: int = 20_000, text: bool = True) -> Any:
+    """Rows of a key, a value, and text, in no order."""
     import pandas as pd
 
     random = np.random.default_rng(number)
-    keys = random.integers(0, 20_000, rows)
-    text = np.char.add("station ", keys.astype(str))
-    return pd.DataFrame({"key": keys, "x": random.random(rows), "name": text.astype(object)})
+    key = random.integers(0, keys, rows)
+    table = pd.DataFrame({"key": key, "x": random.random(rows)})
+    if text:
+        table["name"] = np.char.add("station ", key.astype(str)).astype(object)
+    return table
 
 
 def smoothed(part: Any, times: int = 60) -> Any:

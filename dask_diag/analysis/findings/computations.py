@@ -87,7 +87,7 @@ def _most_repeated(analysis: Analysis, repeats: _Repeats, steps: _RepeatedSteps)
     if seconds > whole.max(initial=0.0):
         is_whole = step in tasks.function.values
         return evidence(
-            "{repeats:run} of {step} parsed the same parts of files as earlier ones, for other columns"
+            "{repeats:run} of {step} parsed parts of files again, for other columns"
             if is_whole
             else "{repeats:run} of {step}, a step in fused tasks, repeated earlier ones",
             repeats=steps.repeats[step],

@@ -35,6 +35,7 @@ from dask_diag.analysis.intervals import Intervals, StepFunction
 from dask_diag.analysis.lines import graphs_made_by_task
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.analysis.phases import first_starts
+from dask_diag.analysis.task_times import LARGE, transfer_times, transfers_of_tasks
 from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import Activity
@@ -288,6 +289,8 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
     # The scheduler was in the profilers' hooks for a part of it, or waited for a CPU.
     own = 1 - analysis.share_of_task_hooks
     overhead = analysis.spent(Activity.OVERHEAD) * own * _share_with_cpu(analysis)
+    # What waits for large data that processes are sent waits for these.
+    overhead = max(overhead - overhead_in_transit(analysis), 0.0)
     if started < FEWEST_SMALL_TASKS or analysis.in_tasks / started > SHORT:
         return None
     share = overhead / (overhead + analysis.in_tasks)
@@ -333,6 +336,26 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
         advice,
         where,
     )
+
+
+def overhead_in_transit(analysis: Analysis) -> float:
+    """Worker-seconds of overhead while large data was between processes."""
+    times = transfer_times(analysis.recording)
+    transfers = transfers_of_tasks(analysis.recording)
+    if Activity.SERIALIZE not in times.scheduler:
+        return 0.0
+    sizes = np.zeros(len(analysis.tasks))
+    np.maximum.at(sizes, transfers.task, np.nan_to_num(transfers.bytes))
+    sent, arrived = times.scheduler[Activity.SERIALIZE][1], times.scheduler[Activity.DESERIALIZE][0]
+    overhead = 0.0
+    for occupancy in analysis.occupancies:
+        rows = occupancy.tasks.rows[sizes[occupancy.tasks.rows] >= LARGE]
+        starts = np.concatenate([sent[rows], times.worker_stop[rows]])
+        stops = np.concatenate([times.worker_start[rows], arrived[rows]])
+        # What is in transit for two tasks blocks a worker once.
+        in_transit = Intervals(starts, stops).union()
+        overhead += float(occupancy.seconds_during(occupancy.overhead, *in_transit).sum())
+    return overhead
 
 
 IN_A_ROW = 10

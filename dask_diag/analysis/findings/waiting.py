@@ -35,9 +35,8 @@ from dask_diag.analysis.findings.rule import (
     sums_of_tasks,
     where_of_tasks,
 )
-from dask_diag.analysis.findings.scheduling import gain_of_single_tasks
+from dask_diag.analysis.findings.scheduling import gain_of_single_tasks, overhead_in_transit
 from dask_diag.analysis.groups import lookup
-from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import (
     ProgramLine,
     line_of_samples,
@@ -45,7 +44,7 @@ from dask_diag.analysis.lines import (
     program_lines,
     seconds_waiting_for_threads,
 )
-from dask_diag.analysis.task_times import LARGE, TRANSFERS, transfer_times, transfers_of_tasks
+from dask_diag.analysis.task_times import LARGE, TRANSFERS
 from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.formatting import seconds
 from dask_diag.model.codes import Activity, Root
@@ -167,7 +166,7 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
     # A new worker process imports modules as it unpickles its first task: once, not for each task.
     imports = _seconds_of_imports(analysis)
     pickling = analysis.spent(*TRANSFERS) - imports
-    moving = pickling + _overhead_in_transit(analysis)
+    moving = pickling + overhead_in_transit(analysis)
     share = moving / analysis.available
     if share < WORTH_REPORTING:
         return None
@@ -266,24 +265,6 @@ def _seconds_of_imports(analysis: Analysis) -> float:
     workers = analysis.tasks.worker.codes[rows.task]
     _, first = np.unique(workers, return_index=True)
     return float((rows.stop - rows.start)[first].sum())
-
-
-def _overhead_in_transit(analysis: Analysis) -> float:
-    """Worker-seconds of overhead while large data was between processes."""
-    times = transfer_times(analysis.recording)
-    transfers = transfers_of_tasks(analysis.recording)
-    sizes = np.zeros(len(analysis.tasks))
-    np.maximum.at(sizes, transfers.task, np.nan_to_num(transfers.bytes))
-    sent, arrived = times.scheduler[Activity.SERIALIZE][1], times.scheduler[Activity.DESERIALIZE][0]
-    overhead = 0.0
-    for occupancy in analysis.occupancies:
-        rows = occupancy.tasks.rows[sizes[occupancy.tasks.rows] >= LARGE]
-        starts = np.concatenate([sent[rows], times.worker_stop[rows]])
-        stops = np.concatenate([times.worker_start[rows], arrived[rows]])
-        # What is in transit for two tasks blocks a worker once.
-        in_transit = Intervals(starts, stops).union()
-        overhead += float(occupancy.seconds_during(occupancy.overhead, *in_transit).sum())
-    return overhead
 
 
 OF_POOLS = 0.15
