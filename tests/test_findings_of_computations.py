@@ -176,6 +176,9 @@ def test_shuffles_through_files():
         (1.0, float("nan")): "shuffled a dataframe through files",
         # Shuffles in memory, and those of clusters, have other names.
         (1.0, 1e8, 8e9, "shuffle-p2p"): None,
+        # A bag is shuffled so in any case.
+        (1.0, 1e8, 8e9, "groupby-collect-count"): ("shuffled a bag", "use foldby", 1.0),
+        (1.0, 1e8, 8e9, "groupby-partial"): None,
     }
     check("disk-shuffle", shuffled, cases)
 

@@ -244,7 +244,7 @@ FINDINGS = {
     "gil-bound": "Tasks waited for the GIL.",
     "thread-oversubscription": "Native threads and tasks competed for the CPUs.",
     "tasks-too-small": "Tasks were short compared with their overhead.",
-    "disk-shuffle": "A dataframe was shuffled through files.",
+    "disk-shuffle": "A dataframe or a bag was shuffled through files.",
     "serial-chain": "A chain of dependent tasks took most of the time.",
     "straggler": "Workers were idle while one task ran.",
     "imbalance": "Workers ran out of tasks at different times.",

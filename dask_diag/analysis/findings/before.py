@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -189,7 +190,9 @@ def pool_startup(analysis: Analysis) -> Diagnosis | None:
     waited = min(analysis.wall_of_workers(waiting), Intervals.join(starting).union().seconds)
     gain = simulated(analysis, waited, remove={Activity.STARTUP})
     least = max(WORTH_REPORTING * analysis.computing, gain_of_single_tasks(analysis))
-    advice = _advice_on_pool(analysis)
+    advice, saved = _advice_on_pool(analysis)
+    if saved < gain.seconds:
+        gain = gain._replace(seconds=saved)
     if gain.seconds < least or not advice:
         return None
     computations, workers = analysis.computations, analysis.recording.workers
@@ -235,20 +238,24 @@ def _no_workers(analysis: Analysis) -> Diagnosis | None:
     )
 
 
-def _advice_on_pool(analysis: Analysis) -> str:
-    """What saves the start of processes; empty where nothing is known to."""
+def _advice_on_pool(analysis: Analysis) -> tuple[str, float]:
+    """What saves the start of processes, and the most that it saves; empty if nothing is known."""
     # In threads, tasks that hold the GIL compute one after the other: that must be quicker, too.
     cpu = analysis.tasks.thread_cpu
     in_turns = float(np.where(np.isnan(cpu), analysis.task_seconds, cpu).sum())
     saved = np.fmin(analysis.seconds_saved(scheduler="threads"), analysis.computing - in_turns)
     if saved >= WORTH_GAINING * analysis.computing:
-        return "use scheduler='threads': the tasks are too short to amortize process start-up"
+        return (
+            "use scheduler='threads': the tasks are too short to amortize process start-up",
+            float(saved),
+        )
     if len(analysis.computations) > 1:
         return (
             "use one pool for all computations: "
-            "dask.config.set(pool=concurrent.futures.ProcessPoolExecutor())"
+            "dask.config.set(pool=concurrent.futures.ProcessPoolExecutor())",
+            inf,
         )
-    return ""
+    return "", 0.0
 
 
 @rule("first-call", needs=("samples",), needs_start=True)

@@ -13,6 +13,7 @@ from dask_diag.analysis.findings.rule import (
     FIND_OUT,
     MOST_NAMED,
     UPPER_BOUND,
+    WORTH_GAINING,
     Diagnosis,
     Evidence,
     Gain,
@@ -350,13 +351,22 @@ def saved_in_processes(analysis: Analysis, remove: dict[str, float]) -> tuple[fl
     # All start at once, so more than there are CPUs only start later.
     workers = analysis.cpus if analysis.workers > analysis.cpus else None
     # Where sizes are not known, the best case: there is nothing to move.
-    saved = analysis.seconds_saved(
-        remove=remove,
-        scheduler="processes",
-        workers=workers,
-        result_bytes=None if analysis.simulator.result_sizes is not None else 0.0,
+    sizes = None if analysis.simulator.result_sizes is not None else 0.0
+    how = "scheduler='processes'" + (f", num_workers={workers}" if workers else "")
+    # Of few long tasks one process would get most, in a batch.
+    saved, single = (
+        analysis.seconds_saved(
+            remove=remove,
+            scheduler="processes",
+            workers=workers,
+            result_bytes=sizes,
+            **changes,
+        )
+        for changes in ({}, {"chunksize": 1})
     )
-    return saved, "scheduler='processes'" + (f", num_workers={workers}" if workers else "")
+    if single > saved + WORTH_GAINING * analysis.computing:
+        return single, f"{how}, chunksize=1"
+    return saved, how
 
 
 def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:

@@ -158,13 +158,16 @@ WORTH_SHUFFLING = 0.3
 """Least share of the time in computations that these tasks take."""
 COPIES = 3
 """Times the data that memory has to hold, so that it may be shuffled there."""
+OF_BAGS = re.compile(r"groupby-(?:part|collect|barrier)\b|partd$")
+"""Functions of tasks that shuffle a bag."""
 
 
 @rule("disk-shuffle")
 def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
     """Dask shuffled a dataframe through files, and it fits into memory, as far as is known."""
     tasks = analysis.tasks
-    is_part = tasks.function.is_in(SHUFFLING)
+    is_bag = tasks.function.is_in([name for name in tasks.function.values if OF_BAGS.match(name)])
+    is_part = tasks.function.is_in(SHUFFLING) | is_bag
     took = float(np.nansum(analysis.task_seconds[is_part]))
     lost = min(analysis.wall_of_tasks(took), analysis.computing) if took else 0.0
     if lost < WORTH_SHUFFLING * analysis.computing or not lost:
@@ -177,7 +180,7 @@ def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
         severity_of(lost / analysis.computing),
         Gain(lost),
         evidence(
-            "Dask shuffled a dataframe"
+            f"Dask shuffled a {'bag' if is_bag.any() else 'dataframe'}"
             + " of {moved:bytes}" * (not isnan(moved))
             + " through files: {tasks:task} took {took:seconds} ({share:share} of the time of all "
             "tasks)",
@@ -186,8 +189,11 @@ def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
             took=took,
             share=took / analysis.in_tasks,
         ),
-        "if the data fit into memory, shuffle there: dask.config.set({'dataframe.shuffle.method': "
-        "'tasks'}), or shuffle_method='tasks'; or set a sorted index once, for several steps",
+        "use foldby, or frequencies, in place of groupby: they reduce each partition first"
+        if is_bag.any()
+        else "if the data fit into memory, shuffle there: "
+        "dask.config.set({'dataframe.shuffle.method': 'tasks'}), or shuffle_method='tasks'; or set "
+        "a sorted index once, for several steps",
         where_of_tasks(analysis, analysis.task_seconds * is_part),
     )
 

@@ -292,6 +292,7 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
         return None
     where = where_of_tasks(analysis, is_large * analysis.task_seconds)
     longest = int(np.argmax(analysis.task_seconds * is_large))
+    is_chunk = _is_of_one_chunk(recording, is_large)
     # Smaller chunks need no more memory at once, as these would together.
     has_memory = times <= analysis.memory_headroom.times
     return Diagnosis(
@@ -305,8 +306,7 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
                 else "{tasks:task} of {functions} did at least {work:share} of the work of a "
                 "computation with {workers:count} workers; the other workers were idle"
             )
-            + ", because all chunks or groups are in one task"
-            * _is_of_one_chunk(recording, is_large)
+            + ", because all chunks or groups are in one task" * is_chunk
             + ". The longest task took {longest:seconds}",
             tasks=is_large.sum(),
             functions=where.functions,
@@ -318,8 +318,12 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
         "or split_every= and split_out= of collections"
         if joins[longest]
         else compute_together(len(recording.computations) * has_memory)
-        + "make chunks smaller, for several tasks per worker; a dataframe needs more partitions "
-        "(npartitions)",
+        + (
+            "divide this function into several: dask runs all that one calls in one task"
+            if is_large.sum() == 1 and not (is_chunk or "from-delayed" in where.functions[0])
+            else "make chunks smaller, for several tasks per worker; a dataframe needs more "
+            "partitions (npartitions)"
+        ),
         where,
     )
 

@@ -311,6 +311,8 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
         and gain.seconds > analysis.computing - analysis.cpu_in_tasks
     )
     lines = lines_outside_dask(analysis.recording, _seconds_off_cpu(analysis, _in(analysis, where)))
+    if lines and package_of(short_path(lines[0].file)) in _WITH_THREADS:
+        return None
     # Tasks may wait for other things, too: a sample does not say for which.
     least = WORTH_NAMING * sum(line.seconds for line in lines)
     most = [str(line) for line in lines[:MOST_NAMED] if line.seconds >= least]
@@ -332,6 +334,8 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
     )
 
 
+_WITH_THREADS = frozenset({"pyarrow"})
+"""Packages whose calls wait for native threads of their own, of little CPU time."""
 _LOCKS_OF_FILES = frozenset({"fasteners", "filelock", "portalocker", "zc.lockfile"})
 """Packages whose locks all processes share."""
 
