@@ -339,8 +339,9 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
     if took + built < (LONG_PREPARATION if is_sampled or built else LONGER_THAN_IMPORTS):
         return None
     lost = built + float(np.fmin(took, analysis.seconds_saved(remove={Activity.GRAPH})))
-    # On a cluster, graphs are made while others are computed.
+    # On a cluster, graphs are made while others are computed, and samples are not exact.
     wall = min(built + analysis.called, recording.stop - recording.start)
+    lost = min(lost, wall)
     if lost < SLOW_PREPARATION * wall:
         return None
     # In calls that compute on a cluster, most of the time is that of waiting for it.
@@ -362,7 +363,7 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
             + " took {took:seconds} of {wall:seconds}. In all, {tasks:task} ran{reason}{lines}",
             reason=reason,
             graphs=number,
-            took=took + built,
+            took=min(took + built, wall),
             wall=wall,
             tasks=len(recording.tasks),
             lines=line_clause([line for line in lines if not line.importing] * (not reason.text)),
