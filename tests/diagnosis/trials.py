@@ -32,6 +32,8 @@ TIMEOUT = 120
 NOT_OF_THE_PROGRAM = frozenset({"busy-machine", "late-samples"})
 """Findings on the machine: they are true of a test machine now and then."""
 _WORKERS = re.compile(r"num_workers=(\d+)")
+_CHUNKSIZE = re.compile(r"chunksize=(\d+)")
+_SHUFFLE = re.compile(r"'(dataframe\.shuffle\.method)': '(\w+)'")
 _SCHEDULER = re.compile(r"scheduler='(\w+)'(?! also)")
 _VARIABLE = re.compile(r"([A-Z]+_NUM_THREADS)=(\d+)")
 
@@ -233,4 +235,7 @@ def settings_in(advice: str) -> tuple[dict[str, Any], dict[str, str]]:
         config["scheduler"] = match[1]
     if match := _WORKERS.search(advice):
         config["num_workers"] = int(match[1])
+    if match := _CHUNKSIZE.search(advice):
+        config["chunksize"] = int(match[1])
+    config |= dict(_SHUFFLE.findall(advice))
     return config, dict(_VARIABLE.findall(advice))
