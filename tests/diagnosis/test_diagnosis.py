@@ -126,6 +126,9 @@ def test_settings_are_read_from_advice():
         {},
     )
     assert settings_in("set OPENBLAS_NUM_THREADS=1 before") == ({}, {"OPENBLAS_NUM_THREADS": "1"})
+    assert settings_in("set chunksize=1, as an argument of compute") == ({"chunksize": 1}, {})
+    shuffle = "dask.config.set({'dataframe.shuffle.method': 'tasks'}), or shuffle_method='tasks'"
+    assert settings_in(shuffle) == ({"dataframe.shuffle.method": "tasks"}, {})
     assert settings_in("look for caches") == ({}, {})
     # What is said of a scheduler is no advice to use it.
     assert settings_in("with scheduler='processes' also set chunksize=1") == ({}, {})

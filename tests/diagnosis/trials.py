@@ -32,7 +32,7 @@ TIMEOUT = 120
 NOT_OF_THE_PROGRAM = frozenset({"busy-machine", "late-samples"})
 """Findings on the machine: they are true of a test machine now and then."""
 _WORKERS = re.compile(r"num_workers=(\d+)")
-_CHUNKSIZE = re.compile(r"chunksize=(\d+)")
+_CHUNKSIZE = re.compile(r"(?<!also set )chunksize=(\d+)")
 _SHUFFLE = re.compile(r"'(dataframe\.shuffle\.method)': '(\w+)'")
 _SCHEDULER = re.compile(r"scheduler='(\w+)'(?! also)")
 _VARIABLE = re.compile(r"([A-Z]+_NUM_THREADS)=(\d+)")
