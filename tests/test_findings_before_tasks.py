@@ -307,6 +307,15 @@ def late_before(*own):
     return moved(prepared(0.1, 1.0, *parts, ((MAIN, ORDER), 0.1), counts=[0, 1, 10]), 0.8)
 
 
+def in_a_scheduler():
+    """Before the first computation: the next sample came when it ran. Between: a pool ended."""
+    runs = ("get_async", f"{SITE}dask/local.py", 469, 400)
+    ends = ("get", f"{SITE}dask/multiprocessing.py", 251, 150)
+    before, between = "before computations", "between computations"
+    rows = ((MAIN, runs), 0.8, before), ((MAIN, ends), 0.8, between), ((MAIN, ORDER), 0.1)
+    return moved(prepared(0.1, 1.0, *rows, counts=[10] * 3), 0.8)
+
+
 def four_one_after_the_other():
     """Four computations: 0.4 s until the scheduler starts, and a task of 0.1 s."""
     calls = np.arange(4) * 0.5
@@ -458,6 +467,8 @@ def test_what_passes_before_tasks_is_preparing_a_graph_or_a_slow_start():
     check("slow-start", counted, {10: None, 2: True})
     check("slow-start", late_before, {(): 0.8, (OWN,): 0.8})
     check("graph-preparation", late_before, {(): None, (OWN,): None})
+    check("graph-preparation", in_a_scheduler, {(): None})
+    check("slow-start", in_a_scheduler, {(): 0.8})
     assert Analysis(four_one_after_the_other()).overlap == pytest.approx(1.0)
     assert callers.OWN_CALLS.name == lines_module.OWN_CALLS
 

@@ -210,12 +210,13 @@ def graphs_made_before(recording: Recording) -> BoolArray:
 def graphs_made_between(recording: Recording) -> BoolArray:
     """Select the samples of dask making graphs between computations, without imports.
 
-    What `compute` does after its tasks is to collect their results.
+    What `compute` and schedulers do after the tasks is to collect results, and to end pools.
     """
     computes = nodes_in_file(recording, "dask/base.py") & nodes_named(recording, _COMPUTES.search)
     is_between = recording.samples.root.eq(Root.BETWEEN) & ~_samples_in(
         recording, innermost(recording.call_tree.parent, computes) >= 0
     )
+    is_between &= ~_in_schedulers(recording)
     return is_between & _made(recording, _in_packages(recording, ("dask",)))
 
 
@@ -260,7 +261,19 @@ def late_samples(recording: Recording) -> BoolArray:
     # time may be in several cycles, the sample in the last one.
     seconds, counts = np.bincount(line, samples.seconds), np.bincount(line, samples.count)
     is_late = (counts < _SEVERAL) & (seconds > _LATE * counts)
-    return np.asarray(is_known & is_late[line])
+    # A computation that runs is none before the first one.
+    runs = _in_schedulers(recording) & samples.root.eq(Root.BEFORE)
+    return np.asarray((is_known & is_late[line]) | runs)
+
+
+_FILES_OF_SCHEDULERS = re.compile(r"(?:^|/)dask/(?:local|multiprocessing|threaded)\.py$")
+
+
+def _in_schedulers(recording: Recording) -> BoolArray:
+    """Select the samples in a local scheduler, which after its tasks ends a pool, too."""
+    in_files = files_of_nodes(recording, _FILES_OF_SCHEDULERS.search)
+    runs = in_files & nodes_named(recording, lambda name: name in ("get", "get_async", "get_sync"))
+    return _samples_in(recording, innermost(recording.call_tree.parent, runs) >= 0)
 
 
 def seconds_waiting_for_threads(recording: Recording) -> float:
