@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import isnan, nan
 from typing import NamedTuple
 
@@ -353,17 +354,15 @@ def saved_in_processes(analysis: Analysis, remove: dict[str, float]) -> tuple[fl
     # Where sizes are not known, the best case: there is nothing to move.
     sizes = None if analysis.simulator.result_sizes is not None else 0.0
     how = "scheduler='processes'" + (f", num_workers={workers}" if workers else "")
-    # Of few long tasks one process would get most, in a batch.
-    saved, single = (
-        analysis.seconds_saved(
-            remove=remove,
-            scheduler="processes",
-            workers=workers,
-            result_bytes=sizes,
-            **changes,
-        )
-        for changes in ({}, {"chunksize": 1})
+    saved_by = partial(
+        analysis.seconds_saved,
+        remove=remove,
+        scheduler="processes",
+        workers=workers,
+        result_bytes=sizes,
     )
+    # Of few long tasks one process would get most, in a batch.
+    saved, single = saved_by(), saved_by(chunksize=1)
     if single > saved + WORTH_GAINING * analysis.computing:
         return single, f"{how}, chunksize=1"
     return saved, how
