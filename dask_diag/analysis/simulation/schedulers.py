@@ -98,13 +98,13 @@ def startups(work: Work, recorded: Work, workers: int, cpus: float) -> tuple[flo
 def startups_of_all(work: Work) -> tuple[float, ...]:
     """The same where each worker process gets a task, and has to start.
 
-    A process starts with the first task that finds none idle. On two CPUs two took half as long
-    again as one: they share memory and disk, too.
+    A process starts with the first task that finds none idle. Those that start in addition take
+    longer, as they share memory and disk: on two CPUs two took half as long again as one.
     """
     missing = work.workers - len(work.startup)
     if not work.startup or missing <= 0 or work.cluster is not None:
         return work.startup
-    return (max(work.startup) * (1 + missing / work.workers),) * work.workers
+    return (*work.startup, *[max(work.startup) * (1 + missing / work.workers)] * missing)
 
 
 def under(
