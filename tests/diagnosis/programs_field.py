@@ -322,7 +322,7 @@ PROGRAMS = (
         branches,
         "batched-tasks",
         # Threads have no batches, and need not start.
-        true=frozenset({"too-few-threads"}),
+        true=frozenset({"too-few-threads", "pool-startup"}),
         settings={"scheduler": "processes", "num_workers": 3},
         remedy={"chunksize": 1},
         remaining=STARTUP | ONE_BY_ONE,
