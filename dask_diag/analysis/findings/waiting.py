@@ -199,7 +199,7 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
     )
 
 
-SLOW_ON_A_HOST = 1e6
+SLOW_ON_A_HOST = 5e6
 """Largest bytes per second of transfers within a host, if pickling takes the time."""
 
 
