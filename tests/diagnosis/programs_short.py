@@ -61,8 +61,9 @@ PROGRAMS = (
         "an array that is hashed again",
         hashed_again,
         "graph-preparation",
-        # It is hashed once.
-        remaining=frozenset({"graph-preparation"}),
+        # It is made before, and hashed once.
+        true=frozenset({"slow-start"}),
+        remaining=frozenset({"graph-preparation", "slow-start"}),
     ),
     Program(
         "sleeping tasks in processes",
