@@ -126,7 +126,7 @@ PROGRAMS = {
     ),
     "asks a server": ({"io-bound"}, "threads", 2, [(ask, PORT)] * 12),
     "waits for threads": (set(), "threads", 2, [(wait_for_a_thread,)] * 12),
-    "asks a limited server": ({"too-few-threads"}, "threads", 2, [(rate_limited, PORT, 0.05)] * 12),
+    "asks a limited server": ({"io-bound"}, "threads", 2, [(rate_limited, PORT, 0.05)] * 12),
     "waits for CPUs": (set(), "threads", 4, [(compute, 0.05)] * 16),
     # Loops hold the GIL: nothing is known that saves the start of processes.
     "starts processes": (set(), "processes", 2, [(loop, 200_000)] * 12),
