@@ -465,7 +465,8 @@ def test_graph_preparation(made, cases):
 def test_what_passes_before_tasks_is_preparing_a_graph_or_a_slow_start():
     check("slow-start", made_before_the_call, {(): None})
     check("slow-start", counted, {10: None, 2: True})
-    check("slow-start", late_before, {(): 0.8, (OWN,): 0.8})
+    # Of which line that was is not known.
+    check("slow-start", late_before, {(): (0.8, "not: Hottest"), (OWN,): (0.8, "not: Hottest")})
     check("graph-preparation", late_before, {(): None, (OWN,): None})
     check("graph-preparation", in_a_scheduler, {(): None})
     check("slow-start", in_a_scheduler, {(): 0.8})

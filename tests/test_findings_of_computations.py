@@ -174,6 +174,7 @@ def test_shuffles_through_files():
         # Memory holds it twice only, or that is not known.
         (1.0, 3e9): None,
         (1.0, float("nan")): "shuffled a dataframe through files",
+        (1.0, 1e8, float("nan")): "shuffled a dataframe of 100 MB through files",
         # Shuffles in memory, and those of clusters, have other names.
         (1.0, 1e8, 8e9, "shuffle-p2p"): None,
         # A bag is shuffled so in any case.

@@ -42,6 +42,17 @@ def test_the_summary_of_a_story_is_that_of_its_recording(story, monkeypatch):
     assert written == [(pages_in_docs / f"{story.name}.rst").read_text(encoding="utf-8")]
 
 
+def test_pages_of_findings_show_what_the_summaries_of_stories_say():
+    found = 0
+    for page in sorted(pages.PAGES.parent.glob("findings/*.rst")):
+        pattern = r"code-block:: text\n\n((?:   .*\n)+)\nFrom :doc:`../stories/(\w+)`"
+        for shown, story in re.findall(pattern, page.read_text()):
+            summary = (pages.PAGES / f"{story}.rst").read_text()
+            assert " ".join(shown.split()) in " ".join(summary.split()), page
+            found += 1
+    assert found > 5
+
+
 def test_the_readme_shows_the_beginning_of_a_summary():
     readme = (pages.PAGES.parents[1] / "README.rst").read_text(encoding="utf-8")
     (shown,) = re.findall(r"\$ dask-diag run climatology.py\n(.*?)\n *\.\.\.\n", readme, re.DOTALL)

@@ -97,16 +97,13 @@ def _first_call(recording: Recording, function: str, rows: IntArray) -> Iterator
     if len(later) < FEWEST_LATER or stop - start < max(SLOWER * np.median(later), LONG):
         return
     at_first, elsewhere, is_known = _samples_of(recording, function, rows[is_first], (start, stop))
-    is_elsewhere = _seconds(recording, elsewhere) >= ELSEWHERE * _seconds(recording, at_first) > 0
-    is_locked = not is_known and _wait_for_the_first(recording, rows, is_first)
+    seconds = recording.samples.seconds
+    is_elsewhere = seconds[elsewhere].sum() >= ELSEWHERE * seconds[at_first].sum() > 0
+    is_locked = not (is_elsewhere or is_known) and _wait_for_the_first(recording, rows, is_first)
     if is_elsewhere or is_locked:
-        median, seen = float(np.median(later)), elsewhere if is_elsewhere else at_first
-        is_locked &= not is_elsewhere
+        seen = at_first if is_locked else elsewhere
+        median = float(np.median(later))
         yield FirstCall(function, rows[is_first], start, stop, median, seen, is_locked)
-
-
-def _seconds(recording: Recording, chosen: BoolArray) -> float:
-    return float(recording.samples.seconds[chosen].sum())
 
 
 def _wait_for_the_first(recording: Recording, rows: IntArray, is_first: BoolArray) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 from math import inf
 
-from dask_diag.analysis.findings.interpreter import USUAL, VARIABLES
+from dask_diag.analysis.findings.interpreter import SHUFFLING, USUAL, VARIABLES
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.findings.waiting import MORE_WORKERS
 from dask_diag.analysis.memory import memory_headroom
@@ -113,7 +113,9 @@ def _worth_a_try(recording: Recording) -> Iterator[tuple[str, Setting]]:
             yield name, _processes(computations) if name == "processes" else _scheduler(name)
     if "processes" in used:
         yield "chunksize", Setting("chunksize=1", config={"chunksize": "1"})
-    yield "shuffle", Setting("shuffle in memory", config={"dataframe.shuffle.method": "tasks"})
+    # Bags have no other way.
+    if not set(SHUFFLING).isdisjoint(recording.tasks.function.values):
+        yield "shuffle", Setting("shuffle in memory", config={"dataframe.shuffle.method": "tasks"})
     if used != {"threads"} and MORE_WORKERS * now <= most_that_fit:
         # Tasks that wait need no process, which would have to start.
         yield "more threads", _scheduler_with_workers("threads", MORE_WORKERS * now)

@@ -174,8 +174,7 @@ def _wall(recording: Recording, row: Record) -> str:
     computing = seconds_computing(recording.computations)
     return (
         f"{seconds(row['wall'])} in calls of dask and computations, {seconds(computing)} in "
-        "computations alone; the recording is of "
-        f"{seconds(recording.stop - recording.start)}"
+        f"computations alone; the recording is of {seconds(recording.stop - recording.start)}"
     )
 
 

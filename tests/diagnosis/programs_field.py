@@ -343,7 +343,6 @@ PROGRAMS = (
         hashed_objects,
         "graph-preparation",
         # The program makes the objects first.
-        # So many objects take their time to be made, too.
         true=frozenset({"slow-start"}),
         remaining=frozenset({"slow-start"}),
     ),

@@ -111,7 +111,7 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
             share=took / wall,
             workers=len(joined),
             joined=joined_after,
-            lines=line_clause(lines_sampled(recording, in_time & ~builds) or lines),
+            lines=line_clause(lines_sampled(recording, in_time & ~builds)),
         ),
         _advice_on_start(lines, sampled, importing, is_waiting),
         where_of_intervals(*before),

@@ -169,12 +169,15 @@ def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
     is_bag = tasks.function.is_in([name for name in tasks.function.values if OF_BAGS.match(name)])
     is_part = tasks.function.is_in(SHUFFLING) | is_bag
     took = float(np.nansum(analysis.task_seconds[is_part]))
-    lost = min(analysis.wall_of_tasks(took), analysis.computing) if took else 0.0
-    if lost < WORTH_SHUFFLING * analysis.computing or not lost:
+    if not took:
+        return None
+    lost = min(analysis.wall_of_tasks(took), analysis.computing)
+    if lost < WORTH_SHUFFLING * analysis.computing:
         return None
     read = tasks.nbytes[tasks.function.eq(SHUFFLING[-1])]
     moved = nan if np.isnan(read).all() else float(np.nansum(read))
-    if COPIES * moved > np.nanmax(analysis.computations.memory_limit, initial=0.0):
+    # Neither holds of what is not known.
+    if COPIES * moved > float(np.fmin.reduce(analysis.computations.memory_limit)):
         return None
     return Diagnosis(
         severity_of(lost / analysis.computing),

@@ -96,7 +96,7 @@ def startups(work: Work, recorded: Work, workers: int, cpus: float) -> tuple[flo
 
 
 def startups_of_all(work: Work) -> tuple[float, ...]:
-    """The same where each worker process gets a task, and has to start.
+    """Extra seconds until the first task of each worker process starts, if each gets a task.
 
     A process starts with the first task that finds none idle. Those that start in addition take
     longer, as they share memory and disk: on two CPUs two took half as long again as one.
