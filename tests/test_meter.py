@@ -254,7 +254,9 @@ def digest(value, unit):
 def test_a_metric_that_is_no_amount_is_left_out_and_does_not_end_the_compute(value, unit, get):
     with Profiler() as prof, warnings.catch_warnings(record=True) as reported:
         assert get({("work", 0): (digest, value, unit)}, ("work", 0)) == 7
-    assert prof.recording.metrics["activity"].tolist() == ["fine"]
+    # A collection of garbage in the task has metrics, too.
+    activities = prof.recording.metrics["activity"].tolist()
+    assert [activity for activity in activities if activity != "gc"] == ["fine"]
     if get is not dask.multiprocessing.get:
         (warning,) = reported
         assert f"expected {'seconds' if unit == 'seconds' else 'a finite'}" in str(warning.message)
