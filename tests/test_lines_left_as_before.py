@@ -382,6 +382,53 @@ def test_processes_send_the_seconds_of_steps():
     )
 
 
+def _grouped():
+    """Groups of a bag: tasks of its steps return iterators over iterators."""
+    words = db.from_sequence([f"{n % 7} word" for n in range(2_000)], npartitions=6)
+    return words.map(str.split).groupby(_first, shuffle="tasks", npartitions=3, max_branch=2)
+
+
+def _first(words):
+    return words[0]
+
+
+def _lengths(group):
+    return group[0], len(group[1])
+
+
+@pytest.mark.spawned
+def test_results_that_hold_iterators_are_sent_as_before():
+    plain = sorted(_grouped().map(_lengths).compute(scheduler="sync"))
+    with Profiler():
+        assert (
+            sorted(_grouped().map(_lengths).compute(scheduler="processes", num_workers=2)) == plain
+        )
+    with cluster(2) as client, Profiler():
+        assert sorted(_grouped().map(_lengths).compute(scheduler=client)) == plain
+
+
+def test_iterators_in_results_go_on_after_errors_and_pickle_as_without_profilers():
+    with Profiler():
+        results = [
+            db.from_sequence(["1", "x", *["3"] * 40], npartitions=1)
+            .map(int)
+            .map_partitions(_held)
+            .to_delayed(optimize_graph=True)[0]
+            .compute(scheduler=scheduler)
+            for scheduler in ("sync", "threads")
+        ]
+    for (items,) in results:
+        assert next(items) == 1
+        with pytest.raises(ValueError, match="x"):
+            next(items)
+        assert next(pickle.loads(pickle.dumps(items))) == 3
+        assert sum(items) == 3 * 40
+
+
+def _held(items):
+    return [items]
+
+
 def test_a_cluster_has_the_lines_of_its_client():
     with cluster() as client, Profiler() as profiler:
         _spin_by_lines()

@@ -11,7 +11,7 @@ import threading
 from array import array
 from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping, Sequence
 from copy import copy
-from itertools import count, islice
+from itertools import chain, count, islice
 from time import perf_counter, thread_time
 from types import FrameType
 from typing import Any, NamedTuple
@@ -516,6 +516,18 @@ _READING = min(-(perf_counter() - perf_counter()) for _ in range(9))
 _NO_ITEMS: dict[int, Any] = {}
 
 
+class _Items(chain[Any]):
+    """The items of a lazy iterator, in parts; pickled or copied, it is that iterator again.
+
+    The result of a task may hold it.
+    """
+
+    plain: Iterator[Any]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return iter, (self.plain,)
+
+
 class _Iterated:
     """The seconds of the items of a lazy iterator, in whatever step asks for them.
 
@@ -525,37 +537,53 @@ class _Iterated:
         The step that made the iterator, and the one that goes through it; -1 if none does.
     """
 
-    __slots__ = ("consumer", "cpu", "maker", "seconds")
+    __slots__ = ("_is_over", "consumer", "cpu", "maker", "seconds")
 
     def __init__(self, maker: int) -> None:
         self.seconds = self.cpu = 0.0
         self.maker = maker
         self.consumer = -1
+        self._is_over = False
 
-    def over(self, items: Iterator[Any]) -> Generator[Any]:
+    def over(self, items: Iterator[Any]) -> _Items:
         """The same items, with clocks around some."""
-        # No reference to an item stays here while its consumer has it.
-        item: list[Any] = []
+        made: Any = _Items.from_iterable(self._parts(items))
+        made.plain = items
+        return made  # type: ignore[no-any-return]
+
+    def _parts(self, items: Iterator[Any]) -> Generator[Iterator[Any]]:
+        """The same items in parts: a few with clocks, and many without if they are quick."""
         while True:
-            seconds = cpu = 0.0
-            for _ in range(_ITEMS_TIMED):
-                # The clock that takes longer to read is read outside the other.
-                began, start = thread_time(), perf_counter()
-                try:
-                    item.append(next(items))
-                except StopIteration:
-                    self._add(seconds + perf_counter() - start, cpu + thread_time() - began)
-                    return
-                seconds += perf_counter() - start - _READING
-                cpu += thread_time() - began
-                yield item.pop()
-            self._add(seconds, cpu)
+            seconds, cpu = self.seconds, self.cpu
+            yield self._timed(items)
+            seconds, cpu = self.seconds - seconds, self.cpu - cpu
+            if self._is_over:
+                return
             if seconds < _ITEMS_TIMED * _SLOW_ITEM:
                 numbers = count()
                 # The items, counted without a step of Python: none is in a dict without entries.
-                yield from map(_NO_ITEMS.get, numbers, islice(items, _ITEMS_BETWEEN))
+                yield map(_NO_ITEMS.get, numbers, islice(items, _ITEMS_BETWEEN))
                 untimed = (next(numbers) - 1) / _ITEMS_TIMED
                 self._add(seconds * untimed, cpu * untimed)
+
+    def _timed(self, items: Iterator[Any]) -> Generator[Any]:
+        """Some items, with clocks around each."""
+        # No reference to an item stays here while its consumer has it.
+        item: list[Any] = []
+        seconds = cpu = 0.0
+        for _ in range(_ITEMS_TIMED):
+            # The clock that takes longer to read is read outside the other.
+            began, start = thread_time(), perf_counter()
+            try:
+                item.append(next(items))
+            except StopIteration:
+                self._is_over = True
+                self._add(seconds + perf_counter() - start, cpu + thread_time() - began)
+                return
+            seconds += perf_counter() - start - _READING
+            cpu += thread_time() - began
+            yield item.pop()
+        self._add(seconds, cpu)
 
     def _add(self, seconds: float, cpu: float) -> None:
         """Add the seconds of items; CPU seconds lie within seconds."""
@@ -567,5 +595,5 @@ machinery_files.add(__file__)
 clocks_around_steps.add(__file__)
 passes_errors_on.update(
     id(function.__code__)
-    for function in (TimedSubgraph.__call__, _TimedStep.__call__, _Iterated.over)
+    for function in (TimedSubgraph.__call__, _TimedStep.__call__, _Iterated._timed)
 )
