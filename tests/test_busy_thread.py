@@ -11,7 +11,7 @@ from dask_diag import Profiler, SamplingProfiler, activities, summary, waits
 from dask_diag.analysis.lines import busiest_thread
 from dask_diag.model.codes import Root
 
-from .recordings import MAIN, check, in_rounds, with_stacks, with_waits
+from .recordings import MAIN, by_code, check, in_rounds, with_stacks, with_tables, with_waits
 
 pytestmark = pytest.mark.once
 
@@ -128,3 +128,28 @@ def test_a_full_thread_is_the_cause_and_a_part_of_one_limits_what_threads_gain()
         ((0.0,), pytest.approx(8.0, abs=0.3)),
     ]
     check("too-few-threads", waiting, cases)
+
+
+def test_a_thread_and_tasks_share_the_gil():
+    """Tasks compute for a tenth of their time, and wait for the GIL as long as a thread has it."""
+
+    def sharing(busy, for_gil):
+        recording = in_rounds(40, 4, 0.1)
+        waits = {"cpu-wait": 0.0, "gil-wait": for_gil, "thread-wait": 0.9 - for_gil}
+        rows = [(task, name, share) for name, share in waits.items() for task in range(40)]
+        columns = zip(("task", "activity", "seconds"), zip(*rows, strict=True), strict=True)
+        made = with_tables(recording, waits={**dict(columns), "samples": [100] * len(rows)})
+        path = [("(thread loop)", "", 0, 0), MAIN]
+        return with_stacks(made, [((0.0, 10.0), Root.THREADS, path, 10 * busy, 10 * busy)])
+
+    # Of a GIL that the thread has for 60% of the time, tasks that need it wait 1.5 s for each second.
+    said = "thread loop was busy for 60% of the time, and with what tasks compute, the GIL for 100%"
+    cases = {
+        (0.6, 0.15): ("upper_bound", 5.0, said, "; use processes"),
+        # Tasks hardly wait for it: the thread releases it.
+        (0.6, 0.001): None,
+        (0.2, 0.02): None,
+    }
+    check("busy-thread", sharing, cases)
+    assert "too-few-threads" not in by_code(sharing(0.6, 0.15))
+    assert "too-few-threads" in by_code(sharing(0.6, 0.001))

@@ -541,6 +541,25 @@ def test_the_programs_own_code_and_results_that_come_late():
         assert "large-results" not in by_code(other)
 
 
+def test_clusters_that_start_again_are_no_code_of_the_program():
+    """After each computation of a second a cluster closes, and another starts, for a second."""
+    made = one_by_one(tasks=2, own=1.0)
+    starts = [("run", "/home/someone/code/main.py", 20, 18), STARTS]
+    rows = [
+        ((2.0 * n + 1, 2.0 * n + 2), "between computations", starts, 1.0, 0.0) for n in range(8)
+    ]
+    found = by_code(with_stacks(made, rows))
+    # The last one closes at the end.
+    finding = assert_found(found, "pool-startup", "high", 7.0)
+    assert "7.00 s of 16.0 s between computations, at run (~/code/main.py:20)" in finding.evidence
+    assert "one cluster" in finding.advice
+    assert "client-bound" not in found
+    assert "pool-startup" not in by_code(with_stacks(made, rows[-2:]))
+
+
+STARTS = ("LocalCluster.__init__", "/opt/env/site-packages/distributed/deploy/local.py", 256, 130)
+
+
 def test_who_waits_while_tasks_run_waits_for_them():
     """Of a cycle of 2 s tasks take a second, in which the program waits; then it computes."""
     made = one_by_one(tasks=2, own=1.0, count=20)
@@ -634,10 +653,12 @@ def test_graph_preparation():
     ],
 )
 def test_a_call_that_makes_the_first_graph_is_no_slow_start(frames, is_graph):
-    found = sampled(("before computations", [MAIN, *frames], -3.0, 0.0))
+    made = replace(tasks_of(8, "ab"), start=-6.0)
+    stacks = [((-6.0, 0.0), "before computations", [MAIN, *frames], 6.0, 0.0)]
+    found = by_code(with_stacks(made, stacks))
     assert ("graph-preparation" in found, "slow-start" in found) == (is_graph, not is_graph)
     if is_graph:
-        assert found["graph-preparation"].potential_saving == pytest.approx(3.0)
+        assert found["graph-preparation"].potential_saving == pytest.approx(6.0)
 
 
 @pytest.mark.parametrize(
@@ -662,3 +683,59 @@ def test_of_several_graphs_only_the_first_is_known():
     finding = sampled(*rows, made=made)["graph-preparation"]
     assert finding.potential_saving == pytest.approx(3.0)
     assert "the first graph took 3.00 s" in finding.evidence
+
+
+def test_resources_limit_how_many_tasks_run():
+    """Two workers of two threads each run one task of a second at a time; the others wait there."""
+
+    def limited(threads=2, seconds=1.0):
+        starts = [(n % 2, n // 2 * seconds) for n in range(20)]
+        rows = [(f"{'ab'[n]}/0", 0.0, s, s + seconds, s + seconds) for n, s in starts]
+        made = on_cluster(rows, [("a", threads, -1.0, NAN), ("b", threads, -1.0, NAN)])
+        return with_waits(made, "sleep")
+
+    found = by_code(limited())
+    finding = assert_found(found, "unbalanced-workers", "high", 4.0)
+    assert "while tasks waited, at any worker" in finding.evidence
+    assert "resources= limits how many it runs at once" in finding.advice
+    assert "too-few-threads" not in found
+    assert "unbalanced-workers" not in by_code(limited(threads=1))
+    # The scheduler may be late with short tasks.
+    assert "unbalanced-workers" not in by_code(limited(seconds=0.09))
+
+
+def test_calls_of_actors_are_waited_for():
+    made = one_by_one(tasks=1, count=1, own=9.0)
+    path = [
+        ("run", "/home/someone/code/main.py", 20, 18),
+        ("ActorFuture.result", "/opt/env/site-packages/distributed/actor.py", 263, 255),
+        WAITS,
+    ]
+    found = by_code(with_stacks(made, [((1.0, 10.0), "between computations", path, 9.0, 0.0)]))
+    finding = assert_found(found, "client-bound", "high", 9.0)
+    assert "waited 9.00 s of 10.0 s for calls of actors, one at a time" in finding.evidence
+    assert "run (~/code/main.py:20) 100%" in finding.evidence
+    assert "many items" in finding.advice
+
+
+def test_results_that_are_slow_to_unpickle_are_large_enough():
+    made = with_columns(one_by_one(tasks=2, stop=12.0), "tasks", nbytes=[2e4] * 16)
+    found = by_code(with_stacks(made, [((8.0, 12.0), "graph", GATHERS, 4.0, 0.0)]))
+    finding = assert_found(found, "large-results", "high", 4.0)
+    assert "at 80.0 kB/s: pickling took the time" in finding.evidence
+    assert "arrays or tables in place of lists" in finding.advice
+
+
+def test_who_waits_for_threads_of_the_program_runs_no_code():
+    """The program's main thread waits for others, which compute."""
+    result = ("Future.result", "/usr/lib/python3.12/concurrent/futures/_base.py", 451, 430)
+    wait = ("Condition.wait", "/usr/lib/python3.12/threading.py", 355, 320)
+    made = one_by_one(tasks=2, own=1.0)
+    main = ("run", "/home/someone/code/main.py", 20, 18)
+
+    def waiting(*path):
+        rows = [((2.0 * n + 1, 2.0 * n + 2), "between computations", path, 1, 0) for n in range(8)]
+        return by_code(with_stacks(made, rows))
+
+    assert "client-bound" not in waiting(main, result, wait)
+    assert "client-bound" in waiting(main, ("sleep", "/opt/env/site-packages/other.py", 1, 1))

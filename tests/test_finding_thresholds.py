@@ -277,19 +277,19 @@ def test_how_much_data_may_be_moved_follows_from_what_processes_save():
         (
             "synchronous",
             1,
-            "several tasks at once, because CPUs are idle: scheduler='threads', num_workers=4",
+            "several tasks at once, if the disk or server serves more: scheduler='threads', num_workers=4",
         ),
-        ("threads", 2, "more tasks at once, because CPUs are idle: num_workers=8"),
+        ("threads", 2, "more tasks at once, if the disk or server serves more: num_workers=8"),
         # More processes would have to start.
         (
             "processes",
             2,
-            "more tasks at once, because CPUs are idle: scheduler='threads', num_workers=8",
+            "more tasks at once, if the disk or server serves more: scheduler='threads', num_workers=8",
         ),
         (
             "distributed",
             2,
-            "more tasks at once, because CPUs are idle: threads_per_worker=4 (dask worker "
+            "more tasks at once, if the disk or server serves more: threads_per_worker=4 (dask worker "
             "--nthreads 4), 8 threads in all",
         ),
     ],
@@ -373,8 +373,9 @@ def one_independent():
                 ),
                 (99, 0.01, 0.0018): None,
                 (100, 0.01, 0.0017): None,
-                (100, 0.01, 0.0044): "high",
-                (100, 0.01, 0.0042): "medium",
+                (100, 0.01, 0.0054): "high",
+                # Its share is 0.31, what larger chunks gain is 0.29 of the time.
+                (100, 0.01, 0.0044): "medium",
                 (100, 0.019, 0.0035): "medium",
                 (100, 0.021, 0.0050): None,
                 # 3 ms are 5% of 60 ms, so 57 ms of work.
@@ -676,7 +677,7 @@ FIND_OUT = "find out which library starts these threads; try OPENBLAS_NUM_THREAD
         (
             with_threads,
             [
-                ({"outside": 0.2}, ("medium", 0.1, "estimate", "set OPENBLAS_NUM_THREADS=1")),
+                ({"outside": 0.2}, (0.1, "estimate", "set OPENBLAS_NUM_THREADS=1")),
                 ({"outside": 0.19}, None),
                 ({"outside": 1.0, "cpus": 3}, ("medium", 0.12)),
                 ({"outside": 1.0, "cpus": 4}, None),
@@ -749,8 +750,8 @@ FIND_OUT = "find out which library starts these threads; try OPENBLAS_NUM_THREAD
                 (0.6, 0.5): (0.2, {"locked": 1.0}),
                 (0.4, 0.8): (0.6, {"locked": 1.6}),
                 (1.0, 0.07): None,
-                (0.5, 0.29): ("medium", WHERE),
-                (0.5, 0.31): ("high", WHERE),
+                # Nothing important is gained, however long tasks waited.
+                (0.5, 0.31): ("low", WHERE),
             },
         ),
         # Threads are not known.

@@ -74,7 +74,7 @@ def imported(imports, **options):
     return started(1.0, 1.0, (IMPORT, imports), ((READ,), 0.8 - imports), COMPUTED, **options)
 
 
-def joined(line, *times, before=4.0):
+def joined(line, *times, before=6.0):
     """Time before the computation, in which the workers of a cluster joined."""
     workers = {
         "worker": [f"worker-{n}" for n in range(len(times))],
@@ -179,15 +179,15 @@ OF_PROGRAM = ("not: Client(address)", "in tasks")
         (
             joined,
             {
-                (None, -2.4, -1.2): ({"workers": 2}, *OF_CLUSTER, "SamplingProfiler"),
-                (CONNECT, -2.0): ({"workers": 1}, *OF_CLUSTER, "not: SamplingProfiler"),
-                (None, -2.4): ({"workers": 1}, *OF_PROGRAM),
-                (CONNECT, -4.1): ({"workers": None}, *OF_PROGRAM),
-                (READ, -1.2): ({"workers": 1}, *OF_PROGRAM),
+                (None, -3.6, -1.8): ({"workers": 2}, *OF_CLUSTER, "SamplingProfiler"),
+                (CONNECT, -2.9): ({"workers": 1}, *OF_CLUSTER, "not: SamplingProfiler"),
+                (None, -3.6): ({"workers": 1}, *OF_PROGRAM),
+                (CONNECT, -6.1): ({"workers": None}, *OF_PROGRAM),
+                (READ, -1.8): ({"workers": 1}, *OF_PROGRAM),
             },
         ),
         # A local one takes so long in any program.
-        (lambda: joined(CONNECT, -0.5, before=2.5), {(): None}),
+        (lambda: joined(CONNECT, -0.5, before=4.5), {(): None}),
     ],
 )
 def test_slow_start(made, cases):
@@ -235,6 +235,13 @@ def test_the_first_run_compiles_and_others_wait():
     ]
     check("first-call", first_runs, cases)
     check("straggler", first_runs, [({}, None)])
+    # What the program's process has compiled, a worker process has not.
+    in_threads = by_code(first_runs())["first-call"].advice
+    in_processes = with_columns(first_runs(), "computations", scheduler=["processes"])
+    assert "call the function once" in in_threads
+    assert by_code(in_processes)["first-call"].advice.startswith(
+        "compute in threads, or in one pool"
+    )
     few = with_columns(first_runs(), "samples", count=[1] * 2 + [0] * 10)
     assert "first-call" not in by_code(few)
     few = with_columns(first_runs(at=NUMBA, beside=NUMBA), "samples", count=[1] * 2 + [0] * 10)

@@ -223,3 +223,19 @@ def test_computations_inside_of_tasks():
         (20, 0.8, 0.4, 1.4): None,
     }
     check("nested-computations", computed_inside, cases)
+
+
+def test_what_repeats_in_processes_does_not_start_them():
+    """Each of two computations takes a second, in which its process starts for 0.6 s."""
+    made = several([[(LOAD, 0.4)]] * 2, before=0.6, scheduler="processes", prepared=0.0)
+    prepared = made.computations.called
+    made = with_columns(made, "computations", prepared=prepared)
+    made = with_columns(made, "tasks", submitted=prepared, pid=["1", "2"])
+    started = {"computation": ["run-0", "run-1"], "pid": ["1", "2"], "joined": prepared + 0.6}
+    saved = by_code(with_tables(made, workers=started))["repeated-work"].potential_saving
+    assert saved == pytest.approx(0.4, abs=0.01)
+    assert by_code(made)["repeated-work"].potential_saving == pytest.approx(1.0, abs=0.01)
+
+
+def test_hardly_any_repeated_work_is_no_finding():
+    assert "repeated-work" not in by_code(several([[(LOAD, 0.01)]] * 2, before=0.5))

@@ -178,6 +178,16 @@ def test_a_straggler_is_simulated_in_parts(monkeypatch):
     check("straggler", straggling, {1.25: ("upper_bound", lost)})
 
 
+def test_the_advice_on_a_straggler_is_of_its_kind():
+    merged = straggling(1.25)
+    merged = with_columns(merged, "tasks", function=["blockwisemerge"] * 4)
+    assert "look for a key that many rows have" in by_code(merged)["straggler"].advice
+    slept = with_columns(straggling(1.25), "tasks", thread_cpu=[0.0] * 4, thread_noncpu=[1.0] * 4)
+    slept = with_waits(slept, "sleep")
+    assert "fewer tasks at once may be refused less" in by_code(slept)["straggler"].advice
+    assert "refused" not in by_code(with_waits(straggling(1.25), "sleep"))["straggler"].advice
+
+
 def test_a_straggler_is_as_severe_as_what_its_remedy_is_predicted_to_gain(monkeypatch):
     gain = 0.05 * Analysis(straggling(1.25)).wall
     monkeypatch.setattr(Analysis, "seconds_saved", lambda analysis, **changes: gain)

@@ -173,6 +173,17 @@ def test_each_process_has_a_lock_of_its_own():
     assert saved < 4.0
 
 
+def test_the_lock_of_an_array_is_an_argument_and_that_of_a_compiler_a_first_call():
+    getter = ("getter", "/opt/env/lib/python3.11/site-packages/dask/array/core.py", 110, 90)
+    made = with_waits(in_rounds(16, 2, 0.5), "lock-wait")
+    for path, advised in (([MAIN, getter], True), ([getter, MAIN], True), ([MAIN], False)):
+        found = by_code(with_stacks(made, [((0.0, 8.0), "work", path, 16.0, 8.0)]))
+        assert ("pass lock=False, if" in found["lock-bound"].advice) == advised
+    # Of compilers it is waited for in first calls, if there are any.
+    numba = "/opt/env/lib/python3.11/site-packages/numba/core/compiler_lock.py"
+    assert "lock-bound" in by_code(locked_in(numba))
+
+
 def of_eight_at_once(lines, sampled=1.0):
     """They wait for three quarters of their time, in stacks that end so; that share is sampled.
 
@@ -285,7 +296,13 @@ def told(idle, advised, lost, severity="high"):
                 17: ("num_workers=16", 7.0),
                 # Tasks must mostly wait, and there must be more of them; waits must be recorded.
                 (16, 1, 0.59): True,
-                (16, 1, 0.61): None,
+                # Or they compute, and there are more CPUs than workers.
+                (16, 1, 0.61): (
+                    *("upper_bound", "high", {"cpu": 0.61, "tasks": 1, "cpus": 2, "idle": 0.695}),
+                    *(8.0, "compute on all CPUs: scheduler='threads', num_workers=2, if these"),
+                ),
+                (16, 1, 1.0): (8.0, "or scheduler='processes', num_workers=2"),
+                (16, 2, 1.0): None,
                 2: None,
                 (16, 2, 0.0, None): None,
                 # In threads, what tasks of processes compute may take turns for the GIL.
@@ -346,6 +363,70 @@ def told(idle, advised, lost, severity="high"):
 )
 def test_too_few_threads(made, cases):
     check("too-few-threads", made, cases)
+
+
+def served(workers=4, one=0.1, count=40, at_once=1, jitter=0.0, activity="io-wait"):
+    """Tasks whose calls a server answers in order, so many at once, each after so many seconds."""
+    answered, free = [0.0] * at_once, [0.0] * workers
+    rows = []
+    for n in range(count):
+        worker, place = free.index(min(free)), answered.index(min(answered))
+        start = free[worker] + 1e-4 * (worker + 1)
+        took = one * (1 + jitter * (-1) ** (n // 2))
+        free[worker] = answered[place] = max(answered[place], start) + took
+        rows.append(Task(start, free[worker], 0.0, worker=worker))
+    return with_waits(run(rows, workers=workers), activity)
+
+
+@pytest.mark.parametrize("activity", ["io-wait", "sleep"])
+def test_tasks_that_end_one_at_a_time_need_no_threads(activity):
+    said = ({"pace": 0.1}, "every 100 ms", "unknown", "high", "more tasks at once cannot help")
+    cases = {
+        (4, 0.1, 40): said,
+        (2, 0.1, 40): said,
+        (8, 0.1, 40, 1, 0.1): said[4],
+        (4, 0.1, 40, 2): ("They ended 2 at a time, every 100 ms", said[4]),
+        # Too few to tell.
+        (8, 0.1, 20): "not: every",
+    }
+    # Three of four at a time may be chance.
+    independent = [(4, 0.1, 40, 4), (4, 0.1, 40, 3), (2, 0.1, 40, 2), (4, 0.1, 40, 1, 0.7), (1,)]
+    for case in independent:
+        found = by_code(served(*case, activity=activity))
+        assert "at a time" not in " ".join(one.evidence for one in found.values()), case
+        assert ("too-few-threads" if activity == "sleep" else "io-bound") in found
+    if activity == "sleep":
+        del cases[8, 0.1, 20]
+    check("io-bound", lambda *case: served(*case, activity=activity), cases)
+    assert "too-few-threads" not in by_code(served(activity=activity))
+
+
+def starting(count=40, waits=0.9, one=0.2, idle=0.0):
+    """Tasks on two workers that wait for programs, which leave this share of the CPUs idle."""
+    tasks = [
+        Task(n // 2 * one, (n // 2 + 1) * one, (1 - waits) * one, worker=n % 2)
+        for n in range(count)
+    ]
+    wall = count / 2 * one
+    return with_waits(run(tasks, cpu_children=(waits - idle) * 2 * wall), "child-wait")
+
+
+def test_short_programs():
+    cases = {
+        (): (
+            *("high", "upper_bound", 3.6, "give each call many inputs"),
+            {"tasks": 40, "waited": 7.2, "share": 0.9, "each": 0.18},
+        ),
+        (40, 0.41): ("high", 1.64),
+        # Most of the time is the tasks' own, the programs are long, or they are few.
+        (40, 0.39): None,
+        (40, 0.9, 0.6): None,
+        (6,): None,
+        # More programs could run at once.
+        (40, 0.9, 0.2, 0.5): None,
+    }
+    check("short-programs", starting, cases)
+    assert "too-few-threads" in by_code(starting(idle=0.5))
 
 
 def test_more_threads_that_are_predicted_to_take_longer_are_not_advised(monkeypatch):
@@ -495,6 +576,37 @@ def after_one_input(count, splits=0):
 )
 def test_chunks_too_large(made, cases):
     check("chunks-too-large", made, cases)
+
+
+def test_work_that_need_not_be_done_again_is_no_large_chunk():
+    token = "0123456789abcdef0123456789abcdef"
+    made = in_a_loop([1.0])
+    for again in (False, True):
+        keys = [f"('load-{token[:-1]}{n * (not again)}', 0)" for n in range(5)]
+        of_one = with_columns(made, "computations", computation=[f"run-{n}" for n in range(5)])
+        of_one = with_columns(of_one, "tasks", key=keys, computation=[f"run-{n}" for n in range(5)])
+        found = by_code(of_one)
+        assert {"repeated-work", "chunks-too-large"} & set(found) == (
+            {"repeated-work"} if again else {"chunks-too-large"}
+        )
+
+
+def test_the_advice_on_one_task_is_of_its_kind():
+    one = run([Task(0, 1.0)], workers=4, cpus=4)
+    keys = {"('f-1', 0)": "make chunks smaller", "f-1": "divide this function into several"}
+    for key, advice in keys.items():
+        assert advice in by_code(with_columns(one, "tasks", key=[key]))["chunks-too-large"].advice
+    # Fused steps of a collection.
+    fused = with_columns(one, "tasks", key=["f-1"], function=["array-sqrt-var"])
+    assert "make chunks smaller" in by_code(fused)["chunks-too-large"].advice
+    # The last step of a dataframe joins its parts.
+    last = run([Task(0, 1.0), Task(1.0, 3.0, function="repartitiontofewer", depends_on=(0,))])
+    assert by_code(last)["chunks-too-large"].numbers["longest"].value == 1.0
+    path = [MAIN, ("GzipFile.read", "/usr/lib/python3.12/gzip.py", 301, 295)]
+    for seconds, is_compressed in ((0.2, True), (0.05, False)):
+        rows = [((0, 1), "work", path, seconds, 0), ((0, 1), "work", [MAIN], 1 - seconds, 0)]
+        advice = by_code(with_stacks(one, rows))["chunks-too-large"].advice
+        assert ("a compressed file is read by one task" in advice) == is_compressed
 
 
 def test_what_is_no_large_chunk_is_something_else():

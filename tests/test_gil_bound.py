@@ -279,3 +279,27 @@ def test_of_a_program_that_processes_do_not_help_it_is_not_known_what_can_be_won
     recording = sized(waiting(0.5, 0.0, 0.5), 5e9)
     assert by_code(recording)["gil-bound"].certainty == "upper_bound"
     assert by_code(sized(waiting(0.5, 0.0, 0.5)))["gil-bound"].certainty == "estimate"
+
+
+def test_what_libraries_do_in_small_tasks_is_no_code_that_holds_the_gil():
+    """Tasks of 5 ms wait for the GIL for half of it, and the scheduler takes 3 ms for each."""
+    rows = [
+        Task(0.008 * n, 0.008 * n + 0.005, 0.0025, worker=w) for n in range(400) for w in (0, 1)
+    ]
+    made = with_waits(run(rows), "gil-wait")
+    library = ("isin", "/opt/env/lib/python3.11/site-packages/pandas/core/algorithms.py", 5, 1)
+    for path, codes in (
+        ([library], {"tasks-too-small"}),
+        ([MAIN, library], {"tasks-too-small", "gil-bound"}),
+    ):
+        found = by_code(with_stacks(made, [((0.0, 3.2), "work", path, 4.0, 2.0)]))
+        assert set(found) & {"gil-bound", "tasks-too-small"} == codes
+
+
+def test_threads_that_tasks_start_hold_the_gil_for_them():
+    """Tasks compute nothing themselves."""
+    made = waiting(0.0, 0.1, 0.5)
+    groups = {"computation": ["c"], "kind": ["ended"], "name": [""], "threads": [0]}
+    for cpu, is_found in ((36.0, True), (0.1, False)):
+        found = by_code(with_tables(made, threads={**groups, "cpu_seconds": [cpu]}))
+        assert ("gil-bound" in found) == is_found

@@ -106,7 +106,7 @@ def test_a_page_has_the_findings(groupby, tmp_path):
     reported = re.findall(
         r'<article class="finding \w+".*?<span class="code">([\w-]+)<', text, re.DOTALL
     )
-    assert reported == ["gil-bound", "tasks-too-small"]
+    assert reported == ["tasks-too-small"]
     (tmp_path / "page.html").unlink()
 
 

@@ -96,6 +96,8 @@ def fused(at_step):
     with dask.config.set(scheduler="sync"), Profiler() as prof:
         lines.map(slow).sum().compute()
         lines.map(slow).max().compute()
+        # A task of the same name parses no file for that.
+        dask.delayed(load)(0).compute()
     recording = prof.recording
     function = recording.repeated_steps.function.values[0]
     own = ("main", "/home/someone/code/main.py", 5, 1)

@@ -12,11 +12,13 @@ from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.analysis.intervals import Intervals, StepFunction
 from dask_diag.analysis.lines import (
     CLIENT,
+    files_of_nodes,
     graphs_made_between,
     imports_and_profilers,
     late_samples,
     nodes_in_file,
     nodes_named,
+    waits_for_own_threads,
 )
 from dask_diag.analysis.phases import times_of_phases
 from dask_diag.columns import FloatArray
@@ -25,6 +27,8 @@ from dask_diag.model.recording import Recording
 
 _WAITS = re.compile(r"(?:^|\.)(?:gather|result|exception|wait|__next__|next_batch|_get_and_raise)$")
 """The functions of a client that wait for results; Python 3.10 has no names of classes."""
+_DEPLOY = re.compile(r"/distributed/deploy/")
+"""In the paths of the files that start and close clusters."""
 
 
 class ClientTimes(NamedTuple):
@@ -38,6 +42,8 @@ class ClientTimes(NamedTuple):
         The part of it while no computation ran: results were on their way, or were unpickled.
     sending : array of float
         It made graphs for a cluster and sent them, in calls of a client.
+    clusters : array of float
+        A cluster started or closed while no computation ran.
     own : array of float
         It ran code of the program while no computation ran: neither imports nor dask making graphs.
     between : Intervals
@@ -47,6 +53,7 @@ class ClientTimes(NamedTuple):
     waiting: FloatArray
     bringing: FloatArray
     sending: FloatArray
+    clusters: FloatArray
     own: FloatArray
     between: Intervals
 
@@ -74,11 +81,15 @@ def client_times(recording: Recording) -> ClientTimes:
     left -= np.minimum(no_wait, np.fmax(stop - start - waited, 0.0))
     share = np.divide(left, waited, out=np.zeros(len(waited)), where=waited > 0)
     is_own = samples.root.eq(Root.BETWEEN) & ~is_call & ~imports & ~late_samples(recording)
-    is_own &= ~graphs_made_between(recording)
+    is_own &= ~graphs_made_between(recording) & ~waits_for_own_threads(recording)
+    in_cluster = innermost(tree.parent, files_of_nodes(recording, _DEPLOY.search))
+    is_cluster = np.append(in_cluster >= 0, False)[samples.node]
+    unused = np.minimum(seconds, idle_of_rows)
     return ClientTimes(
         waiting=seconds * waits,
         bringing=seconds * waits * np.clip(share, 0.0, 1.0)[cycle],
         sending=seconds * (is_call & ~waits),
-        own=np.minimum(seconds, idle_of_rows) * is_own,
+        clusters=unused * (is_own & is_cluster),
+        own=unused * (is_own & ~is_cluster),
         between=between,
     )

@@ -33,7 +33,7 @@ from dask_diag.analysis.wall_time import wall_time
 from dask_diag.columns import FloatArray
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import count
-from dask_diag.model.codes import NO_GIL
+from dask_diag.model.codes import NO_GIL, Activity
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 
@@ -45,6 +45,8 @@ Fact = TypeVar("Fact")
 REPLAYED_WITHIN = 0.1
 """Share of the time in computations by which the replay of a cluster may differ from it."""
 _ROUNDING = 1e-9
+_ALWAYS = 0.99
+"""Largest share of the time that a thread is taken to be busy where others wait for it, too."""
 _BESIDE_TASKS = 5.0
 """Factor of the calibrated cost that hooks may have for real tasks: tasks empty the caches of a
 processor, and threads wait for each other. `benchmarks.switched` finds two to three times."""
@@ -274,9 +276,9 @@ class Analysis:
 
     @property
     def share_of_profilers(self) -> float:
-        """Share of the wall that profilers may have added, at most; 0 for unknown parts."""
-        # While computations overlap what is done for one keeps all from going on.
-        return min(1.0, self.most_cpu_of_profilers / self.called) if self.called else 0.0
+        """Share of the recording that profilers may have added, at most; 0 for unknown parts."""
+        recorded = self.recording.stop - self.recording.start
+        return min(1.0, self.most_cpu_of_profilers / recorded) if recorded else 0.0
 
     @property
     def known_cpu_outside_tasks(self) -> float:
@@ -285,6 +287,17 @@ class Analysis:
 
     busiest_thread = _fact(busiest_thread)
     """The Python thread besides tasks and schedulers that was busy for longest; None if unknown."""
+
+    @cached_property
+    def busy_with_gil(self) -> float:
+        """Seconds in which the busiest thread computed, or tasks with the GIL, about."""
+        if self.busiest_thread is None or not self.busy_wall:
+            return 0.0
+        share = min(self.busiest_thread.seconds / self.busy_wall, _ALWAYS)
+        # Tasks that need the GIL wait for it while the thread has it.
+        for_gil = self.waited(Activity.GIL_WAIT) * (1 - share) / share if share else 0.0
+        in_tasks = max(self.seconds_with_gil, min(for_gil, self.cpu_in_tasks))
+        return min(self.busiest_thread.seconds + in_tasks, self.busy_wall)
 
     cpu_of_scheduler = _fact(cpu.cpu_of_scheduler)
     """CPU seconds of the threads that called the scheduler."""

@@ -294,6 +294,19 @@ def seconds_waiting_for_threads(recording: Recording) -> float:
     return float(waited / sampled * samples.seconds[of_tasks].sum()) if sampled else 0.0
 
 
+def waits_for_own_threads(recording: Recording) -> BoolArray:
+    """Select samples of calls that wait for a thread of the program, and not of a library."""
+    frames, tree = recording.frames, recording.call_tree
+    is_wait = frames.name.is_in(_WAITS_FOR_THREADS)[tree.frame]
+    is_wait &= files_of_nodes(recording, _THREADING.search)
+    callers = innermost(
+        tree.parent, files_of_nodes(recording, lambda f: not is_standard_library(f))
+    )
+    own = files_of_nodes(recording, is_own_code)
+    is_waiting = innermost(tree.parent, is_wait) > callers
+    return _samples_in(recording, is_waiting & np.append(own, False)[callers])
+
+
 class BusyThread(NamedTuple):
     """A Python thread that ran no task: its name, and seconds in which it had or wanted a CPU."""
 

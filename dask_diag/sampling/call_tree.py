@@ -193,7 +193,7 @@ class Snapshot(NamedTuple):
 
 
 def _known_here(line: Line) -> Line:
-    """A line of another process, with the file that the program has here."""
+    """A line of code that was pickled, with the file that the program has here."""
     if line.file != SENT_CODE:
         return line
     return line._replace(file=file_of_sent_code(line.name, line.first))
@@ -262,7 +262,7 @@ class Stacks:
             is_long = sum(seconds for _, _, seconds, _, _ in samples) >= LONG * self.cycle
             group = Group(function, text_of_key(key) if is_long else "")
             for time, lines, seconds, cpu, count in samples:
-                location = group, self._node_of(map(_known_here, lines))
+                location = group, self._node_of(lines)
                 add_to(self._cells_at(time), location, (seconds, cpu, count))
 
     def note_late(self, time: float, seconds: float) -> None:
@@ -285,7 +285,7 @@ class Stacks:
         with self._lock:
             self._close_all()
             return Snapshot(
-                list(self._lines),
+                [*map(_known_here, self._lines)],
                 self._parents[:],
                 self._line_of_node[:],
                 self.cycle,

@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import cached_property
 from math import inf
 
-from dask_diag.analysis.findings.interpreter import SHUFFLING, USUAL, VARIABLES
+from dask_diag.analysis.findings.cpu_waits import USUAL, VARIABLES
 from dask_diag.analysis.findings.rule import Finding
+from dask_diag.analysis.findings.scheduling import SHUFFLING
 from dask_diag.analysis.findings.waiting import MORE_WORKERS
 from dask_diag.analysis.memory import memory_headroom
 from dask_diag.analysis.simulation.schedulers import COSTS

@@ -16,6 +16,7 @@ from tests.diagnosis.programs_tasks import computed
 from tests.diagnosis.work import (
     ask_loop,
     ask_loop_and_wait,
+    checksums,
     compute,
     compute_elsewhere,
     loop,
@@ -52,6 +53,10 @@ def healthy_fetches(running: asyncio.AbstractEventLoop, remedied: bool) -> int:
 
 def other_programs(_: None, remedied: bool) -> int:
     return computed({("work", n): (compute_elsewhere, 0.15) for n in range(8)})
+
+
+def program_for_each_task(_: None, remedied: bool) -> int:
+    return computed({("work", n): (checksums, [f"text {n}"], not remedied) for n in range(48)})
 
 
 def programs_that_wait(_: None, remedied: bool) -> int:
@@ -114,6 +119,7 @@ PROGRAMS = (
         remedy={"num_workers": 2},
     ),
     Program("healthy: programs that compute", other_programs),
+    Program("a short program for each task", program_for_each_task, "short-programs"),
     Program("healthy: a program for each thread", programs_that_wait),
     Program(
         "Python loops on eight threads",

@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import IO
 
@@ -21,6 +22,7 @@ from tests.diagnosis.program import PROCESSES, SLEEPING, STARTUP, Program, threa
 from tests.diagnosis.programs_tasks import computed
 from tests.diagnosis.work import (
     ask,
+    ask_for_many,
     compute,
     in_turn,
     loop,
@@ -88,6 +90,15 @@ def questions(port: int, remedied: bool) -> int:
     return computed({("work", n): (ask, port) for n in range(24)})
 
 
+def one_at_a_time(port: int, remedied: bool) -> int:
+    number = 8 if remedied else 1
+    return computed({("work", n): (ask_for_many, port, number) for n in range(48 // number)})
+
+
+def on_one_worker(_: None, remedied: bool) -> int:
+    return computed({("work", n): (compute, 0.05) for n in range(24)})
+
+
 class _Answer(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         self.request.recv(1)
@@ -95,13 +106,23 @@ class _Answer(socketserver.BaseRequestHandler):
         self.request.sendall(b"!")
 
 
+class _AnswerInTurn(socketserver.BaseRequestHandler):
+    turn = threading.Lock()
+
+    def handle(self) -> None:
+        asked = self.request.recv(64)
+        with self.turn:
+            time.sleep(ANSWER_AFTER)
+        self.request.sendall(b"!" * len(asked))
+
+
 class _Server(socketserver.ThreadingTCPServer):
     # A connection that finds no place in its queue is tried again after a second.
     request_queue_size = 64
 
 
-def _serve(pipe: Connection) -> None:
-    with _Server(("127.0.0.1", 0), _Answer) as server:
+def _serve(pipe: Connection, answer: type[socketserver.BaseRequestHandler]) -> None:
+    with _Server(("127.0.0.1", 0), answer) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         pipe.send(server.server_address[1])
@@ -110,11 +131,11 @@ def _serve(pipe: Connection) -> None:
 
 
 @contextlib.contextmanager
-def server() -> Iterator[int]:
+def server(answer: type[socketserver.BaseRequestHandler] = _Answer) -> Iterator[int]:
     """A server in another process, and its port."""
     context = multiprocessing.get_context("spawn")
     parent_end, child_end = context.Pipe()
-    process = context.Process(target=_serve, args=(child_end,))
+    process = context.Process(target=_serve, args=(child_end, answer))
     process.start()
     try:
         yield parent_end.recv()
@@ -207,6 +228,22 @@ PROGRAMS = (
         remedy={"num_workers": 12},
         remaining=frozenset({"io-bound", "too-few-threads"}),
         prepare=server,
+    ),
+    Program(
+        "a server that answers one at a time",
+        one_at_a_time,
+        "io-bound",
+        settings=threads(4),
+        # Fewer questions are answered sooner, and still one after the other: some workers end first.
+        remaining=frozenset({"io-bound", "imbalance"}),
+        prepare=partial(server, _AnswerInTurn),
+    ),
+    Program(
+        "computing on one worker",
+        on_one_worker,
+        "too-few-threads",
+        settings={"scheduler": "synchronous"},
+        remedy=threads(2),
     ),
     Program(
         "BLAS threads in four tasks",

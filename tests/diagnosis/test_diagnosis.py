@@ -121,7 +121,9 @@ def test_settings_are_read_from_advice():
         {"scheduler": "processes"},
         {},
     )
-    assert settings_in("because CPUs are idle: scheduler='threads', num_workers=8; or") == (
+    assert settings_in(
+        "if the disk or server serves more: scheduler='threads', num_workers=8; or"
+    ) == (
         {"scheduler": "threads", "num_workers": 8},
         {},
     )

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 
 import numpy as np
 
@@ -98,6 +99,21 @@ def compute_elsewhere(seconds: float) -> int:
     return 1
 
 
+def checksums(texts: list[str], in_program: bool) -> int:
+    """Add up checksums of texts, each by a program of its own or all in this one."""
+    code = "import sys, zlib; print(zlib.crc32(sys.argv[1].encode()))"
+    total = 0
+    for text in texts:
+        if in_program:
+            done = subprocess.run(
+                [sys.executable, "-c", code, text], check=True, capture_output=True
+            )
+            total += int(done.stdout)
+        else:
+            total += zlib.crc32(text.encode())
+    return total
+
+
 def rate_limited(port: int, seconds: float, *_: object) -> int:
     """A question to a server, after the time that it asks its clients to leave between two."""
     time.sleep(seconds)
@@ -156,6 +172,13 @@ def ask(port: int, _: object = None) -> int:
     with socket.create_connection(("127.0.0.1", port)) as connection:
         connection.sendall(b"?")
         return len(connection.recv(1))
+
+
+def ask_for_many(port: int, number: int) -> int:
+    """Ask a server for so many answers at once."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"?" * number)
+        return len(connection.recv(number))
 
 
 def read_csv(path: str) -> float:

@@ -59,8 +59,8 @@ LONG_READING = 0.3
 """The same of lines that do not import: they take longer with more data, imports do not."""
 MOSTLY_IMPORTS = 0.5
 """Share of the sampled seconds from which on a slow start is said to be one of imports."""
-LONG_CLUSTER = 3.0
-"""The same if a cluster starts: a local one takes one to two seconds in any program."""
+LONG_CLUSTER = 5.0
+"""The same if a cluster starts: a local one takes one to four seconds in any program."""
 MOSTLY_CLUSTER = 0.5
 """Share of the time from which on a slow start is said to be that of a cluster that starts."""
 _DISTRIBUTED = "/distributed/"
@@ -183,7 +183,7 @@ WORTH_REPORTING = 0.15
 def pool_startup(analysis: Analysis) -> Diagnosis | None:
     """Worker processes took long to start, compared with the computation; or all were missing."""
     if "processes" not in analysis.schedulers:
-        return _no_workers(analysis)
+        return _no_workers(analysis) or _clusters_between(analysis)
     waiting = sum(occupied.seconds(occupied.startup) for occupied in analysis.occupancies)
     starting = [occupied.when(occupied.startup) for occupied in analysis.occupancies]
     # What is lost in computations at the same time is lost once.
@@ -235,6 +235,31 @@ def _no_workers(analysis: Analysis) -> Diagnosis | None:
         "keep workers between computations, such as cluster.adapt(minimum=1), or a fixed number: "
         "cluster.scale(...); or compute results together, in one computation",
         where_of_intervals(*Intervals.join(times)),
+    )
+
+
+def _clusters_between(analysis: Analysis) -> Diagnosis | None:
+    """Clusters started and closed between computations."""
+    recording, client = analysis.recording, analysis.client_times
+    # At the end a cluster closes in any program.
+    again = client.clusters * (recording.samples.start < call_times(analysis.computations).max())
+    lost, wall = float(again.sum()), recording.stop - recording.start
+    if lost < WORTH_REPORTING * wall:
+        return None
+    chosen = again > 0
+    lines = own_lines(recording, again)
+    return Diagnosis(
+        severity_of(lost / wall),
+        Gain(lost),
+        evidence(
+            "Clusters started and closed for {lost:seconds} of {wall:seconds} between computations"
+            + ", at {line}" * bool(lines),
+            lost=lost,
+            wall=wall,
+            line=str(lines[0]) if lines else "",
+        ),
+        "use one cluster and one client for all computations",
+        where_of_intervals(recording.samples.start[chosen], recording.samples.stop[chosen]),
     )
 
 
@@ -294,8 +319,14 @@ def first_call(analysis: Analysis) -> Diagnosis | None:
             waited=len(worst.rows) - 1,
             lines=line_clause(lines),
         ),
-        "compile, import or load before the computation: call the function once on a little data, "
-        "or keep compiled code (numba: cache=True)",
+        (
+            "compute in threads, or in one pool for all computations, because each new process "
+            "compiles, imports or loads anew"
+            if "processes" in analysis.schedulers
+            else "compile, import or load before the computation: call the function once on a "
+            "little data"
+        )
+        + "; or keep compiled code (numba: cache=True)",
         where_of_tasks(analysis, np.isin(np.arange(len(analysis.tasks)), rows)),
     )
 
@@ -368,7 +399,7 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
             tasks=len(recording.tasks),
             lines=line_clause([line for line in lines if not line.importing] * (not reason.text)),
         ),
-        several + _advice_on_graphs(recording, making, lines),
+        several + (HASHED_ADVICE if reason.text else _advice_on_graphs(recording, making, lines)),
         replace(
             where_of_intervals(
                 np.concatenate([called, samples.start[before], samples.start[between]]),
@@ -443,13 +474,13 @@ def _seconds_preparing(recording: Recording, is_sampled: bool) -> float:
     return Intervals.join(preparing).union().seconds * share
 
 
+HASHED_ADVICE = (
+    "wrap large data once, data = dask.delayed(data), or pass a name (from_array(..., name=False), "
+    "map_blocks(..., name='a unique name')): dask names tasks by hashing the data that are passed "
+    "to them or that their functions refer to, and pickles objects for it"
+)
 _CAUSES = (
-    (
-        ("dask/hashing.py", "dask/tokenize.py"),
-        "wrap large data once, data = dask.delayed(data), or pass a name (from_array(..., "
-        "name=False), map_blocks(..., name='a unique name')): dask names tasks by hashing the data "
-        "that are passed to them or that their functions refer to, and pickles objects for it",
-    ),
+    (("dask/hashing.py",), HASHED_ADVICE),
     (
         ("dask/delayed.py",),
         "create large lists and dicts in a task, or pass dask.delayed(data, traverse=False): dask "

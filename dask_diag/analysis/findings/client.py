@@ -17,6 +17,7 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import CLIENT, own_lines, samples_below
+from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import FloatArray, IntArray
 from dask_diag.model.codes import Activity, Outcome
 
@@ -121,6 +122,10 @@ MUCH_BROUGHT = 10e6
 """Least bytes of results that were brought to the program."""
 FEWEST_RESULTS = 20
 """Least results that were brought one after the other, whatever their size."""
+SMALL = 0.1e6
+"""Least bytes of results that are slow to unpickle."""
+SLOW_TO_UNPICKLE = 0.2e6
+"""Largest bytes per second at which such results come."""
 ONE_BY_ONE = 0.5
 """Least share of the waits that were for the result of a single future."""
 
@@ -135,7 +140,10 @@ def large_results(analysis: Analysis) -> Diagnosis | None:
     size = float(np.nansum(analysis.tasks.nbytes[rows]))
     of_one = bringing[samples_below(recording, CLIENT, "result")].sum() >= ONE_BY_ONE * lost
     one_by_one = bool(of_one) and len(rows) >= FEWEST_RESULTS
-    if lost < max(WORTH_REPORTING * wall, LONG) or (size < MUCH_BROUGHT and not one_by_one):
+    is_slow = SMALL <= size < SLOW_TO_UNPICKLE * lost
+    if lost < max(WORTH_REPORTING * wall, LONG):
+        return None
+    if size < MUCH_BROUGHT and not one_by_one and not is_slow:
         return None
     weights = np.zeros(len(analysis.tasks))
     weights[rows] = np.nan_to_num(analysis.tasks.nbytes[rows])
@@ -146,7 +154,9 @@ def large_results(analysis: Analysis) -> Diagnosis | None:
             "The program waited {lost:seconds} of {wall:seconds} for results that were computed "
             "already: up to {size:bytes}, of {functions}, came from the workers"
             + ", {results:result} one after the other" * one_by_one
+            + ", at {rate:bytes}/s: pickling took the time" * is_slow
             + "{line}",
+            rate=size / lost,
             results=len(rows),
             lost=lost,
             wall=wall,
@@ -156,6 +166,7 @@ def large_results(analysis: Analysis) -> Diagnosis | None:
         ),
         "bring all in one call, client.gather(futures), in place of future.result(); or "
         * one_by_one
+        + "return arrays or tables in place of lists and dicts of many small objects; or " * is_slow
         + "reduce results in tasks, before they are brought: x.mean().compute(), not "
         "x.compute().mean(); or write large results in tasks (to_zarr, to_parquet)",
         where_of_intervals(*analysis.client_times.between),
@@ -171,19 +182,39 @@ def _results_at_the_end(analysis: Analysis) -> IntArray:
 
 
 MUCH_OWN = 0.3
-"""Least share of the recorded time in which the program ran its own code between computations."""
+"""Least share of the time since the first computation in which the program ran its own code between
+computations."""
 LONG_OWN = 0.5
 """Least seconds of it."""
+ACTORS = "distributed/actor.py"
+"""File of the calls of actors, which wait for their results."""
 
 
-@rule("client-bound", needs=("computations",))
+@rule("client-bound", needs=("computations",), needs_tasks=False)
 def client_bound(analysis: Analysis) -> Diagnosis | None:
     """The program ran code of its own between computations, while workers were idle."""
     recording, own = analysis.recording, analysis.client_times.own
     lost = float(own.sum())
-    wall = recording.stop - recording.start
+    # What passes before, as while a cluster starts, is another finding's.
+    wall = recording.stop - float(call_times(analysis.computations).min())
     if lost < max(MUCH_OWN * wall, LONG_OWN):
         return None
+    of_actors = float(own[samples_below(recording, ACTORS)].sum())
+    if of_actors > lost / 2:
+        return Diagnosis(
+            severity_of(lost / wall),
+            Gain(lost),
+            evidence(
+                "The program waited {lost:seconds} of {wall:seconds} for calls of actors, one at a "
+                "time{lines}",
+                lost=of_actors,
+                wall=wall,
+                lines=line_clause(own_lines(recording, own)),
+            ),
+            "give each call of an actor many items; or make many calls before waiting for their "
+            "results",
+            where_of_intervals(*analysis.client_times.between),
+        )
     return Diagnosis(
         severity_of(lost / wall),
         Gain(lost),

@@ -82,27 +82,35 @@ def transfer_bound(analysis: Analysis) -> Diagnosis | None:
     )
 
 
+LONG_TASK = 0.1
+"""Mean seconds of tasks from which on a scheduler is not busy with them."""
+LIMITED = 0.3
+"""Least share of the threads' time without a task, if something limits how many run."""
+EVEN = 0.8
+"""Share of the busiest worker's time that the least busy one has, if all are alike."""
+
+
 @rule("unbalanced-workers")
 def unbalanced_workers(analysis: Analysis) -> Diagnosis | None:
     """Threads were idle while tasks waited at other workers."""
-    lost = 0.0
-    times = []
-    for occupancy in analysis.occupancies:
-        unused = np.minimum(occupancy.idle, occupancy.backlog)
-        lost += occupancy.seconds(unused)
-        times.append(occupancy.when(unused))
-    share = analysis.share_of_workers(lost)
-    if share < WORTH_REPORTING:
-        return None
+    lost, times = _idle_beside_backlog(analysis)
     busy = _busy_seconds(analysis)
     least, most = min(busy, key=busy.__getitem__), max(reversed(busy), key=busy.__getitem__)
+    are_even = False
+    if analysis.share_of_workers(lost) < WORTH_REPORTING:
+        lost, times = _idle_beside_backlog(analysis, with_overhead=True)
+        are_even = busy[least] >= EVEN * busy[most]
+        if not are_even or not _are_limited(analysis, lost):
+            return None
+    share = analysis.share_of_workers(lost)
     return Diagnosis(
         severity_of(share),
         Gain(lost / analysis.workers),
         evidence(
             "Worker threads were idle for {idle:seconds} ({share:share} of worker time) while "
-            "tasks waited at other workers. {most} ran tasks for {longest:seconds}, {least} for "
-            "{shortest:seconds}",
+            "tasks waited"
+            + (", at any worker" if are_even else " at other workers")
+            + ". {most} ran tasks for {longest:seconds}, {least} for {shortest:seconds}",
             idle=lost,
             share=share,
             most=most,
@@ -110,10 +118,35 @@ def unbalanced_workers(analysis: Analysis) -> Diagnosis | None:
             least=least,
             shortest=busy[least],
         ),
-        "let tasks run on any worker (without workers= and resources=, with work stealing), and "
-        "give all workers the data: client.scatter(data, broadcast=True), or client.rebalance() "
-        "for data that few workers hold",
+        "let more tasks run on a worker: resources= limits how many it runs at once"
+        if are_even
+        else "let tasks run on any worker (without workers= and resources=, with work stealing), "
+        "and give all workers the data: client.scatter(data, broadcast=True), or "
+        "client.rebalance() for data that few workers hold",
         FindingLocation(merged_intervals(*Intervals.join(times)), (most,)),
+    )
+
+
+def _idle_beside_backlog(
+    analysis: Analysis, with_overhead: bool = False
+) -> tuple[float, list[Intervals]]:
+    """Seconds of threads without a task while tasks waited, and the times."""
+    lost, times = 0.0, []
+    for occupancy in analysis.occupancies:
+        free = occupancy.idle + occupancy.overhead * with_overhead
+        unused = np.minimum(free, occupancy.backlog)
+        lost += occupancy.seconds(unused)
+        times.append(occupancy.when(unused))
+    return lost, times
+
+
+def _are_limited(analysis: Analysis, lost: float) -> bool:
+    """Whether workers that have memory, and long tasks to run, run fewer than they have threads."""
+    tasks = int((analysis.task_seconds > 0).sum())
+    return (
+        not len(analysis.recording.worker_events)
+        and analysis.in_tasks > LONG_TASK * tasks
+        and analysis.share_of_workers(lost) >= LIMITED
     )
 
 

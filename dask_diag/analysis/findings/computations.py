@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,8 @@ from dask_diag.model.recording import Recording
 
 REPEATED = 0.05
 """Least share of the time in computations that repeated work takes."""
+WORKED = 0.02
+"""Least share of it of the tasks alone: the rest is the cost of tasks and computations."""
 FEWEST_SAMPLES = 10
 """Samples of fused tasks; with fewer it is not known which step takes the time."""
 _TOKEN = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])")
@@ -45,9 +48,9 @@ _TOKEN = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{1
 def repeated_work(analysis: Analysis) -> Diagnosis | None:
     """Computations did work that an earlier computation had done."""
     recording, computations = analysis.recording, analysis.computations
-    repeats = _repeats(recording)
-    steps = _repeated_steps(recording, repeats.is_repeat)
-    seconds = analysis.task_seconds * np.where(repeats.is_repeat, 1.0, steps.shares)
+    whole = repeats(recording)
+    steps = _repeated_steps(recording, whole.is_repeat)
+    seconds = analysis.task_seconds * np.where(whole.is_repeat, 1.0, steps.shares)
     if not seconds.any():
         return None
     # A computation is shorter by the share that repeats have of its tasks' time.
@@ -57,9 +60,16 @@ def repeated_work(analysis: Analysis) -> Diagnosis | None:
     )
     shares = np.array([of_repeats.get(name, 0.0) / (of_all.get(name) or 1.0) for name in names])
     first = np.where(shares < 1, np.fmax(computations.prepared, computations.start), called)
-    walls = np.fmax(computations.stop - first, 0.0) * shares
+    # Processes start whatever they compute.
+    starting = {
+        one.computation: one.seconds(one.startup) / max(one.workers, 1)
+        for one in analysis.occupancies
+    }
+    started = np.array([starting.get(name, 0.0) for name in names])
+    walls = np.fmax(computations.stop - first - started, 0.0) * shares
     lost = _passed(analysis, walls, called)
-    if lost < REPEATED * analysis.computing:
+    worked = analysis.wall_of_workers(float(seconds.sum()))
+    if lost < REPEATED * analysis.computing or worked < WORKED * analysis.computing:
         return None
     where = where_of_tasks(analysis, seconds)
     sites = largest(computations.call_site, walls, MOST_NAMED, WORTH_NAMING)
@@ -68,7 +78,7 @@ def repeated_work(analysis: Analysis) -> Diagnosis | None:
         Gain(lost),
         evidence(
             "{what}. All repeated work took {took:seconds} of task time{sites}{others}",
-            what=_most_repeated(analysis, repeats, steps),
+            what=_most_repeated(analysis, whole, steps),
             took=seconds.sum(),
             sites=f", called at {in_words(sites)}" if any(sites) else "",
             others=_others(where.functions[1:]),
@@ -79,29 +89,28 @@ def repeated_work(analysis: Analysis) -> Diagnosis | None:
     )
 
 
-def _most_repeated(analysis: Analysis, repeats: _Repeats, steps: _RepeatedSteps) -> Evidence:
+def _most_repeated(analysis: Analysis, whole: _Repeats, steps: _RepeatedSteps) -> Evidence:
     """Clause on the function, or step in fused tasks, whose repeats took most time."""
     tasks = analysis.tasks
-    whole = sums_by(tasks.function, analysis.task_seconds * repeats.is_repeat)
+    sums = sums_by(tasks.function, analysis.task_seconds * whole.is_repeat)
     step, seconds = max(steps.seconds.items(), key=lambda pair: pair[1], default=("", 0.0))
-    if seconds > whole.max(initial=0.0):
-        is_whole = step in tasks.function.values
+    if seconds > sums.max(initial=0.0):
         return evidence(
             "{repeats:run} of {step} parsed parts of files again, for other columns"
-            if is_whole
+            if step in steps.parsing
             else "{repeats:run} of {step}, a step in fused tasks, repeated earlier ones",
             repeats=steps.repeats[step],
             step=step,
         )
-    function = tasks.function.values[int(whole.argmax())]
-    is_of_function = tasks.function.eq(function) & repeats.is_counted
+    function = tasks.function.values[int(sums.argmax())]
+    is_of_function = tasks.function.eq(function) & whole.is_counted
     return evidence(
         "{repeats:count} of {runs:count} runs of {function} repeat earlier ones: "
         "{keys:different key} in {computations:computation}",
-        repeats=(is_of_function & repeats.is_repeat).sum(),
+        repeats=(is_of_function & whole.is_repeat).sum(),
         runs=is_of_function.sum(),
         function=function,
-        keys=(is_of_function & ~repeats.is_repeat).sum(),
+        keys=(is_of_function & ~whole.is_repeat).sum(),
         computations=(counts_by(tasks.computation[is_of_function]) > 0).sum(),
     )
 
@@ -117,11 +126,14 @@ class _RepeatedSteps(NamedTuple):
         Seconds of repeated steps of each name, without those tasks.
     repeats : dict of str to int
         Number of repeats of the steps of each name.
+    parsing : set of str
+        Names of whole tasks that parse a part of a file which an earlier task parsed.
     """
 
     shares: FloatArray
     seconds: dict[str, float]
     repeats: dict[str, int]
+    parsing: set[str]
 
 
 def _repeated_steps(recording: Recording, is_repeat: BoolArray) -> _RepeatedSteps:
@@ -156,7 +168,11 @@ def _repeated_steps(recording: Recording, is_repeat: BoolArray) -> _RepeatedStep
         here = here[~is_repeat[here]]
         shares[here] += share * rest
         seconds[step] = seconds.get(step, 0.0) + float(took[here].sum()) * share * rest
-    return _RepeatedSteps(np.minimum(shares, 1.0), seconds, repeats)
+    # Fused tasks have several steps, and one may have the name of all.
+    pairs = {*zip(table.function.tolist(), table.step.tolist(), strict=True)}
+    number = Counter(function for function, _ in pairs)
+    parsing = {step for function, step in pairs if step == function and number[step] == 1}
+    return _RepeatedSteps(np.minimum(shares, 1.0), seconds, repeats, parsing)
 
 
 def _shares_of_steps(recording: Recording, function: str) -> dict[tuple[str, str], float]:
@@ -197,7 +213,7 @@ class _Repeats(NamedTuple):
     is_repeat: BoolArray
 
 
-def _repeats(recording: Recording) -> _Repeats:
+def repeats(recording: Recording) -> _Repeats:
     """Tasks whose keys ran in an earlier computation of the same program.
 
     A key that a computation runs again, since its result was released or lost, counts once.

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_diag.analysis.cpu import ThreadGroup
 from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings import scheduling
+from dask_diag.analysis.findings.cpu_waits import USUAL, VARIABLES, CpuWaits, cpu_waits, is_pool
 from dask_diag.analysis.findings.rule import (
     FIND_OUT,
     MOST_NAMED,
@@ -31,69 +32,6 @@ from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
 from dask_diag.analysis.waits import waits as waits_of_functions
 from dask_diag.formatting import counted, percent, seconds, size
 from dask_diag.model.codes import GIL_ON, Activity, Root
-
-VARIABLES = {
-    "openblas": "OPENBLAS_NUM_THREADS",
-    "mkl": "MKL_NUM_THREADS",
-    "blis": "BLIS_NUM_THREADS",
-    "openmp": "OMP_NUM_THREADS",
-    "flexiblas": "FLEXIBLAS_NUM_THREADS",
-    "arrow": "OMP_NUM_THREADS",
-}
-"""Variables that limit the threads of a library; Arrow heeds OpenMP's."""
-USUAL = ("openblas", "openmp", "mkl")
-"""Libraries to limit where it is not known which ones are loaded."""
-
-
-class CpuWaits(NamedTuple):
-    """Seconds that tasks waited for CPUs, divided among competitors.
-
-    Attributes
-    ----------
-    waited : float
-        Seconds of ``cpu-wait``; all off-CPU seconds if waits were not recorded.
-    pools, others : float
-        Seconds in which native pools, or other programs, had the CPUs: no more than their CPU time,
-        for each of the tasks that share a CPU. Waits are divided in proportion to the CPU time of
-        all competitors: tasks, scheduler, Python threads, programs started by tasks, and profilers.
-    """
-
-    waited: float
-    pools: float = 0.0
-    others: float = 0.0
-
-
-def cpu_waits(analysis: Analysis, spinning: float = 0.0) -> CpuWaits:
-    """Waits for CPUs of all computations.
-
-    Parameters
-    ----------
-    analysis : Analysis
-    spinning : float, optional
-        CPU seconds of the tasks to count as CPU seconds of native pools.
-    """
-    waited = analysis.waited(Activity.CPU_WAIT)
-    if not analysis.has_waits:
-        waited = max(0.0, analysis.off_cpu_in_tasks)
-    # While a limit holds the program back, all that run wait, whatever other programs do.
-    held = analysis.held_back / analysis.computing if analysis.computing else 0.0
-    waited = max(0.0, waited - held * analysis.wall * analysis.at_once)
-    groups = [group for group in analysis.thread_groups if group.kind != "tasks"]
-    pools = spinning + sum(group.cpu for group in groups if _is_pool(group))
-    rest = sum(group.cpu for group in groups if not _is_pool(group)) + analysis.cpu_of_children
-    others = float(np.nansum(analysis.computations.cpu_other_processes)) * (1 - held)
-    # Tasks compete with each other where more run than there are CPUs.
-    sharing = max(1.0, analysis.at_once / analysis.cpus)
-    used = pools + rest + others + (1 - 1 / sharing) * (analysis.cpu_in_tasks - spinning)
-    if not used:
-        return CpuWaits(waited)
-    # A second of a CPU that is free is a part of a second for all tasks that share the CPUs.
-    return CpuWaits(waited, *(min(cpu * sharing, waited * cpu / used) for cpu in (pools, others)))
-
-
-def _is_pool(group: ThreadGroup) -> bool:
-    """Whether threads belong to a library with a variable in `VARIABLES`, or to an unknown one."""
-    return group.kind == "native" and (group.name in VARIABLES or not group.name)
 
 
 def _gain_of_cpus(analysis: Analysis, waits: CpuWaits, part: float, idle: str) -> Gain:
@@ -142,8 +80,6 @@ OF_OWN_LINE = 0.3
 """Least share of the sampled time in own code at a line of the program that is to be changed."""
 OF_TASKS = 0.1
 """Least share of that line in the sampled time of all tasks."""
-SHUFFLING = ("shuffle-partition", "diskshuffle")
-"""Functions of tasks of a shuffle through files: those that write parts, and that read them."""
 
 
 ONE_AT_A_TIME = 1.1
@@ -219,9 +155,7 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
     # cause, and not this one.
     if is_recorded and analysis.waited(Activity.LOCK_WAIT) > MOSTLY_LOCKS * waits.waited:
         return None
-    weights = analysis.waits_of_tasks(Activity.GIL_WAIT)
-    # Of code of dask it is another finding, or nothing that the reader can change.
-    if weights[analysis.tasks.function.is_in(SHUFFLING)].sum() > weights.sum() / 2:
+    if _is_of_libraries(analysis):
         return None
     # Without recorded waits it is not known what else tasks waited for.
     of_own = waits.own / waits.waited
@@ -255,6 +189,17 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
         advice,
         where_of_tasks(analysis, analysis.waits_of_tasks(Activity.GIL_WAIT)),
     )
+
+
+def _is_of_libraries(analysis: Analysis) -> bool:
+    """Whether the GIL was held by code that is another finding's, or that nobody can change.
+
+    That is a shuffle of dask, or what libraries do for each of many small tasks.
+    """
+    weights = analysis.waits_of_tasks(Activity.GIL_WAIT)
+    if weights[analysis.tasks.function.is_in(scheduling.SHUFFLING)].sum() > weights.sum() / 2:
+        return True
+    return not _own_line(analysis) and scheduling.tasks_too_small(analysis) is not None
 
 
 def _gil_evidence(analysis: Analysis, waits: _GilWaits) -> Evidence:
@@ -297,9 +242,16 @@ def _waits_for_gil(analysis: Analysis) -> _GilWaits:
     if locks_are_the_gil(analysis):
         waited += analysis.waited(Activity.LOCK_WAIT)
     scheduler = waited * _share_of_scheduler(analysis)
-    needed = analysis.cpu_in_tasks + analysis.waited(Activity.CPU_WAIT)
-    with_cpu = analysis.cpu_in_tasks / needed if needed else 1.0
+    used = analysis.cpu_in_tasks + _cpu_of_libraries(analysis)
+    needed = used + analysis.waited(Activity.CPU_WAIT)
+    with_cpu = used / needed if needed else 1.0
     return _GilWaits(waited, scheduler, (waited - scheduler) * with_cpu)
+
+
+def _cpu_of_libraries(analysis: Analysis) -> float:
+    """CPU seconds of Python threads of libraries, or that tasks start: they compute for tasks."""
+    groups = [group for group in analysis.thread_groups if not group.processes]
+    return sum(group.cpu for group in groups if group.kind in ("python", "ended"))
 
 
 def _share_of_scheduler(analysis: Analysis) -> float:
@@ -310,8 +262,7 @@ def _share_of_scheduler(analysis: Analysis) -> float:
     """
     groups = [group for group in analysis.thread_groups if not group.processes]
     apart = sum(group.cpu for group in groups if group.kind in _NOT_TASKS)
-    # Python threads of libraries hold it for tasks.
-    python = sum(group.cpu for group in groups if group.kind == "python")
+    python = _cpu_of_libraries(analysis)
     other_tasks = max(1.0 - 1.0 / analysis.at_once, 0.0) if analysis.at_once else 0.0
     return apart / (apart + other_tasks * analysis.cpu_in_tasks + python) if apart else 0.0
 
@@ -333,24 +284,35 @@ def _non_cpu_of_turns(analysis: Analysis) -> _GilWaits:
     return _GilWaits(waits.waited, 0.0, waits.waited - waits.others)
 
 
-def _release(analysis: Analysis) -> str:
-    """Advice for the code, with the program's own line that takes most of the time."""
+def _own_line(analysis: Analysis) -> str:
+    """The program's own line that takes most of the time of tasks; empty if none takes much."""
     samples = analysis.recording.samples
     of_tasks = samples.seconds * samples.root.eq(Root.TASKS)
     lines = own_lines(analysis.recording, of_tasks)
     share = lines[0].seconds / sum(line.seconds for line in lines) if lines else 0.0
     if share < OF_OWN_LINE or lines[0].seconds < OF_TASKS * of_tasks.sum():
+        return ""
+    return f"{lines[0]}, {percent(share)} of the time in own code"
+
+
+def _release(analysis: Analysis) -> str:
+    """Advice for the code, with the program's own line that takes most of the time."""
+    line = _own_line(analysis)
+    if not line:
         return RELEASE
     return (
-        f"{RELEASE}, first of all in {lines[0]}, {percent(share)} of the time in own code: "
-        "vectorize it if it loops"
+        f"{RELEASE}, first of all in {line}: "
+        "vectorize its loops, which may save more; load or compile once, not in each call"
     )
 
 
-def saved_in_processes(analysis: Analysis, remove: dict[str, float]) -> tuple[float, str]:
+def saved_in_processes(
+    analysis: Analysis, remove: dict[str, float], workers: int | None = None
+) -> tuple[float, str]:
     """Seconds that worker processes are predicted to save, NaN if unknown, and the settings."""
-    # All start at once, so more than there are CPUs only start later.
-    workers = analysis.cpus if analysis.workers > analysis.cpus else None
+    if analysis.workers > analysis.cpus:
+        # All start at once, so more than there are CPUs only start later.
+        workers = analysis.cpus
     # Where sizes are not known, the best case: there is nothing to move.
     sizes = None if analysis.simulator.result_sizes is not None else 0.0
     how = "scheduler='processes'" + (f", num_workers={workers}" if workers else "")
@@ -425,7 +387,7 @@ WORTH_NAMING_SPINNING = 0.1
 @rule("thread-oversubscription")
 def thread_oversubscription(analysis: Analysis) -> Diagnosis | None:
     """Native thread pools and workers competed for the CPUs."""
-    pools = [group for group in analysis.thread_groups if _is_pool(group)]
+    pools = [group for group in analysis.thread_groups if is_pool(group)]
     used = sum(pool.cpu for pool in pools)
     if not analysis.in_tasks or analysis.share_at_once < AT_ONCE:
         return None

@@ -169,9 +169,12 @@ def _advice_on_collections(analysis: Analysis) -> str:
         "through it"
     )
     rarely = f"collect less often: gc.set_threshold({THRESHOLD:_}, 50, 1000)"
-    if len(later) and np.median(later) > GROWS * np.median(earlier):
-        return f"{rarely}; or {freeze}"
-    return f"{freeze}; or {rarely}"
+    asked = "; or call gc.collect() less often" * (len(tasks) >= len(analysis.tasks) / 2)
+    # What a worker process looks through was made by its tasks, but for modules.
+    is_made = "processes" in analysis.schedulers
+    if is_made or (len(later) and np.median(later) > GROWS * np.median(earlier)):
+        return f"{rarely}{asked}; or {freeze}"
+    return f"{freeze}; or {rarely}{asked}"
 
 
 def _collected(recording: Recording, unit: str) -> float:

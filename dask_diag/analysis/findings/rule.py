@@ -304,13 +304,16 @@ class Rule:
         if found is None:
             return None
         severity, (saving, certainty), (text, numbers), advice, where = found
+        if not isnan(saving) and analysis.computing:
+            # What gains little is not important, however much of their time tasks lose to it.
+            severity = max(severity, severity_of(saving / analysis.computing), key=SEVERITIES.index)
         return Finding(
             self.code,
             severity,
             saving,
             text,
             advice,
-            certainty=certainty,
+            certainty=UNKNOWN if isnan(saving) else certainty,
             where=where,
             numbers=numbers,
         )

@@ -12,7 +12,7 @@ import numpy as np
 from dask_diag.analysis.built_by import SourceLine
 from dask_diag.analysis.critical_path import CriticalPath
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.findings.interpreter import SHUFFLING, cpu_waits
+from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.rule import (
     ESTIMATE,
     MOST_NAMED,
@@ -154,6 +154,8 @@ def _cpu_during(tasks: Tasks, edges: FloatArray, chosen: BoolArray) -> float:
     return float(np.nansum(share * tasks.thread_cpu))
 
 
+SHUFFLING = ("shuffle-partition", "diskshuffle")
+"""Functions of tasks of a shuffle through files: those that write parts, and that read them."""
 WORTH_SHUFFLING = 0.3
 """Least share of the time in computations that these tasks take."""
 COPIES = 3
@@ -290,8 +292,12 @@ CHUNKS_A_WORKER = 3
 """Chunks that the advised size leaves for each worker, at least."""
 
 
-# The scheduler of a cluster waits for workers that write to disk, or pause.
-@rule("tasks-too-small", unless=("small-computations", "spilling", "memory-pressure"))
+# The scheduler of a cluster waits for workers that write to disk, or pause; any scheduler waits for
+# a collection of garbage.
+@rule(
+    "tasks-too-small",
+    unless=("small-computations", "spilling", "memory-pressure", "garbage-collection"),
+)
 def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
     """Overhead was large compared with the work of tasks."""
     started = int((analysis.task_seconds > 0).sum())

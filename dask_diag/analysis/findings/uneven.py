@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 from dask_diag.analysis.call_tree import hottest_lines, numbered, short_path
 from dask_diag.analysis.chunks import chunk_name
 from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings.computations import repeats
 from dask_diag.analysis.findings.rule import (
     ESTIMATE,
     WORTH_GAINING,
@@ -20,13 +22,16 @@ from dask_diag.analysis.findings.rule import (
     compute_together,
     evidence,
     rule,
+    seconds_sampled,
     severity_of,
     simulated,
     where_of_intervals,
     where_of_tasks,
 )
+from dask_diag.analysis.lines import samples_below
 from dask_diag.analysis.occupancy import Occupancy, TaskTimes
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
+from dask_diag.model.codes import Activity, Root
 from dask_diag.model.recording import Recording
 
 FEWEST_SAMPLES = 10
@@ -91,6 +96,10 @@ MOST_VISITED = 10_000
 """Tasks before an outlier that are looked at; of so many it is not known what it follows."""
 
 
+_JOINS = re.compile(r"merge|join|shuffle")
+"""In the names of functions whose tasks have all rows of some keys."""
+
+
 @rule("straggler")
 def straggler(analysis: Analysis) -> Diagnosis | None:
     """A task took far longer than others of its function while all other workers were idle."""
@@ -110,6 +119,16 @@ def straggler(analysis: Analysis) -> Diagnosis | None:
     advice = "check this task's input; split the task, or start it first"
     if more:
         advice = "check the input of these tasks; split the tasks, or start them first"
+    if (
+        analysis.waits_of_tasks(Activity.SLEEP)[worst.rows].sum()
+        > analysis.task_seconds[worst.rows].sum() / 2
+    ):
+        advice = (
+            "find out why tasks slept, such as after a call that was refused: fewer tasks at once "
+        )
+        advice += "may be refused less"
+    elif _JOINS.search(tasks.function[row]):
+        advice = "look for a key that many rows have, such as a default, and leave these rows out"
     if gain.certainty == ESTIMATE and gain.seconds < WORTH_GAINING * analysis.computing:
         which = "these tasks" if more else "this task"
         advice = f"no fix found: splitting {which} is not predicted to help"
@@ -266,8 +285,12 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
     recording = analysis.recording
     lost, most_workers, times = 0.0, 0, 1.0
     is_large, joins = np.zeros(len(analysis.task_seconds), bool), _joins(analysis)
+    again = repeats(recording).is_repeat * analysis.task_seconds
     for occupancy in analysis.large_occupancies:
         rows = occupancy.tasks.rows
+        # Work that need not be done again need not be divided.
+        if again[rows].sum() > analysis.task_seconds[rows].sum() / 2:
+            continue
         is_final = _puts_together(recording, rows)
         large = rows[_has_the_work(analysis, rows, is_final)]
         at_once = _number_at_once(recording, large, occupancy.workers)
@@ -319,13 +342,30 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
         if joins[longest]
         else compute_together(len(recording.computations) * has_memory)
         + (
-            "divide this function into several: dask runs all that one calls in one task"
+            "store the data in several files, or in a format that is read in parts, such as "
+            "Parquet: a compressed file is read by one task"
+            if _reads_compressed_files(recording, where.functions)
+            else "divide this function into several: dask runs all that one calls in one task"
             if is_large.sum() == 1 and not (is_chunk or "from-delayed" in where.functions[0])
             else "make chunks smaller, for several tasks per worker; a dataframe needs more "
             "partitions (npartitions)"
         ),
         where,
     )
+
+
+COMPRESSED = 0.1
+"""Least share of the sampled time of these tasks in which they read a compressed file."""
+
+
+def _reads_compressed_files(recording: Recording, functions: Collection[str]) -> bool:
+    """Whether tasks of these functions decompress files in the modules of Python for that."""
+    samples = recording.samples
+    of_tasks = samples.root.eq(Root.TASKS) & samples.function.is_in(functions)
+    files = ("gzip.py", "bz2.py", "lzma.py")
+    reads = np.logical_or.reduce([samples_below(recording, file) for file in files])
+    took = seconds_sampled(recording, of_tasks)
+    return bool(took and seconds_sampled(recording, of_tasks & reads) >= COMPRESSED * took)
 
 
 OF_CPU = 0.5
@@ -357,9 +397,14 @@ def _joins(analysis: Analysis) -> BoolArray:
 
 
 def _is_of_one_chunk(recording: Recording, chosen: BoolArray) -> bool:
-    """Whether a single task is chosen, and is of a collection: these have tuples as keys."""
-    rows = np.flatnonzero(chosen)
-    return len(rows) == 1 and recording.tasks.key[rows].tolist()[0].startswith("(")
+    """Whether a single task is chosen, and is of a collection.
+
+    These have tuples as keys, or are fused steps with the names of several functions.
+    """
+    tasks = recording.tasks.filter(chosen)
+    if len(tasks) != 1:
+        return False
+    return tasks.key.tolist()[0].startswith("(") or "-" in tasks.function.values[0]
 
 
 def _number_at_once(recording: Recording, rows: IntArray, workers: int) -> int:
@@ -397,7 +442,11 @@ def _has_the_work(analysis: Analysis, rows: IntArray, is_final: BoolArray) -> Bo
 def _puts_together(recording: Recording, rows: IntArray) -> BoolArray:
     """Mask of tasks that dask adds to join all chunks: smaller chunks make no such task shorter."""
     functions: Categorical = recording.tasks.function[rows]
-    return functions.is_in([name for name in functions.values if name.startswith("finalize")])
+    is_last = np.ones(len(recording.tasks), bool)
+    is_last[recording.dependencies.depends_on] = False
+    is_joined = functions.eq("repartitiontofewer") & is_last[rows]
+    finalized = [name for name in functions.values if name.startswith("finalize")]
+    return functions.is_in(finalized) | is_joined
 
 
 NOT_READY = 0.5

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil, inf, isinf, isnan, nan
+from typing import NamedTuple
 
 import numpy as np
 
 from dask_diag.analysis.call_tree import is_own_code, package_of, short_path
 from dask_diag.analysis.cpu import cpus_of_others, cpus_sampled, seconds_beside
 from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings import cluster
+from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.interpreter import (
     ONE_AT_A_TIME,
-    cpu_waits,
     locks_are_the_gil,
     saved_in_processes,
 )
@@ -42,11 +44,12 @@ from dask_diag.analysis.lines import (
     line_of_samples,
     lines_outside_dask,
     program_lines,
+    samples_below,
     seconds_waiting_for_threads,
 )
 from dask_diag.analysis.task_times import LARGE, TRANSFERS
 from dask_diag.columns import BoolArray, FloatArray
-from dask_diag.formatting import seconds
+from dask_diag.formatting import count, seconds
 from dask_diag.model.codes import Activity, Root
 from dask_diag.model.recording import Recording
 
@@ -59,6 +62,18 @@ HARDLY_ANY_CPU = 0.15
 tasks' time. Tasks that compute get more than that even on a busy machine."""
 MORE_WORKERS = 4
 """Factor of the present workers that is worth a try if their gain is not known."""
+EVEN = 0.8
+"""Least share of the intervals between the ends of tasks that are near their median, within a third
+of it, if tasks end one at a time."""
+FIRST_OF_LATER = 0.85
+"""Most seconds of the first tasks of all workers, by those of later ones, if tasks end one at a
+time: the first of them hardly waits."""
+ROUNDS = 3
+"""Least number of tasks of each worker, of which that is said."""
+FASTER_SERVER = (
+    "more tasks at once cannot help: ask for several items in each call, raise the limit, or ask "
+    "several servers"
+)
 
 
 @rule("io-bound")
@@ -72,8 +87,16 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
         for_programs = _seconds_of_programs(analysis) - analysis.waited(Activity.CHILD_WAIT)
         lost = max(0.0, analysis.waited(Activity.IO_WAIT) - max(0.0, for_programs))
         how = "waited {lost:seconds} for files or sockets ({share:share} of their time)"
+        turns = _turns(analysis)
+        if turns is not None:
+            lost += analysis.waited(Activity.SLEEP)
+            how = (
+                "waited or slept for {lost:seconds} ({share:share} of their time). They ended "
+                "{ended} at a time, every {pace:seconds}, like calls of a server that answers so "
+                "many at once or limits their rate"
+            )
     else:
-        lost = _non_cpu_of_tasks_without_any_cpu(analysis)
+        turns, lost = None, _non_cpu_of_tasks_without_any_cpu(analysis)
         how = (
             "were off the CPU for {lost:seconds} ({share:share} of their time), waiting for I/O, a "
             "sleep, a lock or another program (which one is unknown)"
@@ -82,19 +105,63 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
     if share < MOSTLY_WAITING:
         return None
     where = where_of_tasks(analysis, analysis.tasks.thread_noncpu)
-    saved, advice = _more_workers(analysis)
+    saved, advice = (nan, FASTER_SERVER) if turns else _more_workers(analysis)
     return Diagnosis(
         severity_of(share, is_certain=is_known),
         Gain(saved, ESTIMATE) if is_known else Gain(saved),
         evidence(
             f"Tasks {how}. Mostly in {{functions}}",
             lost=lost,
+            ended="" if turns is None else turns.number,
+            pace=nan if turns is None else turns.seconds,
             share=share,
             functions=where.functions,
         ),
         advice if is_known else f"{FIND_OUT}; if they wait for I/O, {advice}",
         where,
     )
+
+
+class _Turns(NamedTuple):
+    """Tasks that end so many at a time, and the seconds from one time to the next."""
+
+    at_once: int
+    seconds: float
+
+    @property
+    def number(self) -> str:
+        """Such as "one" or "2"."""
+        return "one" if self.at_once == 1 else count(self.at_once)
+
+
+def _turns(analysis: Analysis) -> _Turns | None:
+    """How tasks end that wait for their turn; None if they do not.
+
+    Of tasks that wait independently as many end at once as there are workers, or they end at
+    random. Those that wait for one server end evenly; as all workers start at once, the first tasks
+    wait for fewer others than later ones.
+    """
+    waited, locked = analysis.waited(*WAITS), analysis.waited(Activity.LOCK_WAIT)
+    if waited < MOSTLY_WAITING * analysis.in_tasks or locked > OFTEN_LOCKED * analysis.in_tasks:
+        return None
+    largest = max(analysis.occupancies, key=lambda occupancy: len(occupancy.tasks.rows))
+    rows, workers = largest.tasks.rows, largest.workers
+    functions = analysis.tasks.function.codes[rows]
+    seconds_off_cpu = np.bincount(functions, np.nan_to_num(analysis.tasks.thread_noncpu[rows]))
+    rows = rows[(functions == seconds_off_cpu.argmax()) & (analysis.task_seconds[rows] > 0)]
+    if workers < 2 or len(rows) < max(ROUNDS * workers, FEWEST_TASKS):
+        return None
+    took = analysis.task_seconds[rows[np.argsort(analysis.tasks.start[rows], kind="stable")]]
+    # A lock that is polled is another finding's.
+    if took[:workers].mean() > FIRST_OF_LATER * np.median(took[workers:]) or lock_bound(analysis):
+        return None
+    stops = np.sort(analysis.tasks.stop[rows])
+    for at_once in range(1, workers // 2 + 1):
+        between = stops[at_once:] - stops[:-at_once]
+        median = float(np.median(between))
+        if (np.abs(between - median) <= median / 3).mean() >= EVEN:
+            return _Turns(at_once, median)
+    return None
 
 
 def _seconds_of_programs(analysis: Analysis) -> float:
@@ -126,7 +193,7 @@ def _more_workers(analysis: Analysis) -> tuple[float, str]:
         )
     several = "several" if analysis.schedulers == {"synchronous"} else "more"
     return saved, (
-        f"run {several} tasks at once, because CPUs are idle: "
+        f"run {several} tasks at once, if the disk or server serves more: "
         f"{_thread_settings(analysis, workers)}; or {less}{on_memory(headroom)}"
     )
 
@@ -311,7 +378,8 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
         and gain.seconds > analysis.computing - analysis.cpu_in_tasks
     )
     lines = lines_outside_dask(analysis.recording, _seconds_off_cpu(analysis, _in(analysis, where)))
-    if lines and package_of(short_path(lines[0].file)) in _WITH_THREADS:
+    package = package_of(short_path(lines[0].file)) if lines else ""
+    if package in _WITH_THREADS or (package in _COMPILERS and analysis.first_calls):
         return None
     # Tasks may wait for other things, too: a sample does not say for which.
     least = WORTH_NAMING * sum(line.seconds for line in lines)
@@ -334,8 +402,12 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
     )
 
 
+LOCKING = ("getter", "getter_nofancy", "load_store_chunk", "store_chunk")
+"""Functions of dask that take the lock of an array while they read or write a part."""
 _WITH_THREADS = frozenset({"pyarrow"})
 """Packages whose calls wait for native threads of their own, of little CPU time."""
+_COMPILERS = frozenset({"llvmlite", "numba"})
+"""Packages whose locks are those of first calls."""
 _LOCKS_OF_FILES = frozenset({"fasteners", "filelock", "portalocker", "zc.lockfile"})
 """Packages whose locks all processes share."""
 
@@ -353,6 +425,8 @@ def _advice_on_lock(
         + "; this does not help if the locked code holds the GIL"
         * may_hold_the_gil
     )
+    if _is_lock_of_arrays(analysis):
+        advice = f"pass lock=False, if what is read or written allows several threads; or {advice}"
     if not lines or analysis.schedulers != {"threads"} or is_own_code(lines[0].file):
         return advice, inf
     package = package_of(short_path(lines[0].file))
@@ -365,6 +439,14 @@ def _advice_on_lock(
         "it at once",
         saved,
     )
+
+
+def _is_lock_of_arrays(analysis: Analysis) -> bool:
+    """Whether tasks wait for the lock of ``from_array`` or ``store``."""
+    recording = analysis.recording
+    off_cpu = _seconds_off_cpu(analysis, recording.samples.root.eq(Root.TASKS))
+    calls = [samples_below(recording, "dask/array/core.py", name) for name in LOCKING]
+    return float(off_cpu[np.logical_or.reduce(calls)].sum()) > float(off_cpu.sum()) / 2
 
 
 def _seconds_waited_for_threads(analysis: Analysis) -> float:
@@ -549,8 +631,18 @@ MOST_OF_IT = 0.8
 """Share of what the most workers gain that is enough: fewer threads need less memory."""
 
 
+OF_A_CPU = 0.6
+"""Least share of their time in which tasks compute, on workers that are fewer than CPUs by as much,
+if these are too few."""
+IDLE = 0.3
+"""Least share of the CPUs that were idle meanwhile."""
+
+
 FULL = 0.7
-"""Least share of the time with a running task in which the thread that tasks wait for is busy."""
+"""Least share of the time with a running task in which the thread that tasks wait for is busy, or
+tasks have the GIL."""
+BESIDE = 0.05
+"""Least share of it in which tasks have the GIL, to be named."""
 
 
 @rule("busy-thread", needs=("samples",), unless=("nested-computations",))
@@ -561,10 +653,11 @@ def busy_thread(analysis: Analysis) -> Diagnosis | None:
         return None
     waited = _seconds_waited_for_threads(analysis)
     busy = thread.seconds / analysis.busy_wall
-    if waited < MOSTLY_WAITING * analysis.in_tasks or busy < FULL:
+    with_tasks = analysis.busy_with_gil / analysis.busy_wall
+    if waited < MOSTLY_WAITING * analysis.in_tasks or with_tasks < FULL:
         return None
-    # In processes as many such threads compute at once as there are CPUs.
-    saved = min(thread.seconds, analysis.computing) * (1 - 1 / analysis.cpus)
+    # In processes as many such threads compute at once as there are CPUs, and tasks beside them.
+    saved = min(analysis.busy_with_gil, analysis.computing) * (1 - 1 / analysis.cpus)
     if saved < WORTH_REPORTING * analysis.computing:
         return None
     where = where_of_tasks(analysis, analysis.waits_of_tasks(Activity.THREAD_WAIT))
@@ -573,16 +666,20 @@ def busy_thread(analysis: Analysis) -> Diagnosis | None:
         Gain(saved),
         evidence(
             "Tasks waited {waited:seconds} ({share:share} of their time) for other threads; thread "
-            "{thread} was busy for {busy:share} of the time{lines}",
+            "{thread} was busy for {busy:share} of the time"
+            + ", and with what tasks compute, the GIL for {gil:share}"
+            * (with_tasks - busy > BESIDE)
+            + "{lines}",
             waited=waited,
             share=waited / analysis.in_tasks,
             thread=thread.name,
             busy=min(busy, 1.0),
+            gil=with_tasks,
             lines=line_clause(thread.lines),
         ),
-        "compute in the tasks what this thread computes for them, or use processes, each with such "
-        f"a thread of its own: scheduler='processes', num_workers={analysis.cpus}; more threads do "
-        "not help",
+        "use processes, each with such a thread of its own: scheduler='processes', "
+        f"num_workers={analysis.cpus}; or compute in the tasks what this thread computes for them, "
+        "if it releases the GIL; more threads do not help",
         where,
     )
 
@@ -607,7 +704,14 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
     share = waited / analysis.in_tasks
     locked = analysis.waited(Activity.LOCK_WAIT, Activity.THREAD_WAIT) - for_threads
     # More threads would queue for the lock, which the simulator does not know.
-    if share < MOSTLY_WAITING or locked > OFTEN_LOCKED * analysis.in_tasks:
+    if locked > OFTEN_LOCKED * analysis.in_tasks:
+        return None
+    if share < MOSTLY_WAITING:
+        return _fewer_than_cpus(analysis)
+    if for_threads > OF_CHILDREN * waited and _threads_are_full(analysis):
+        return None
+    if analysis.on_cluster and cluster.unbalanced_workers(analysis):
+        # Free threads wait for what tasks need, such as resources.
         return None
     computing = _seconds_of_programs(analysis)
     workers, lost = _workers_worth_having(analysis, computing > OF_CHILDREN * waited)
@@ -634,6 +738,53 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
         f"{on_memory(analysis.memory_headroom)}",
         where,
     )
+
+
+def _fewer_than_cpus(analysis: Analysis) -> Diagnosis | None:
+    """Tasks computed on fewer workers than CPUs, such as on the synchronous scheduler."""
+    cpus, now = int(analysis.cpus_for_tasks), analysis.workers
+    idle = 1 - (_cpus_used(analysis) + cpus_of_others(analysis.recording)) / cpus if cpus else 0.0
+    if analysis.on_cluster or now > cpus - OF_A_CPU or idle < IDLE:
+        return None
+    if analysis.cpu_in_tasks < OF_A_CPU * analysis.in_tasks:
+        return None
+    in_threads = analysis.seconds_saved(workers=cpus, scheduler="threads")
+    in_processes, how = saved_in_processes(analysis, {}, workers=cpus)
+    saved = float(np.fmax(in_threads, in_processes))
+    # One at a time, nothing shows whether tasks need the GIL; where several run, the simulator
+    # knows.
+    if not saved >= WORTH_REPORTING * analysis.computing:
+        return None
+    ways = {
+        f"scheduler='threads', num_workers={cpus}"
+        + ", if these functions release the GIL (as NumPy does)" * analysis.has_gil: in_threads,
+        how: in_processes,
+    }
+    helps = [way for way, gained in ways.items() if gained >= WORTH_GAINING * analysis.computing]
+    where = where_of_tasks(analysis, analysis.task_seconds)
+    return Diagnosis(
+        severity_of(saved / analysis.computing),
+        Gain(saved),
+        evidence(
+            "Tasks computed for {cpu:share} of their time, {tasks:mean} at once on average, while "
+            "{idle}. Mostly in {functions}",
+            cpu=analysis.cpu_in_tasks / analysis.in_tasks,
+            tasks=analysis.at_once,
+            idle=_idle_clause(analysis),
+            functions=where.functions,
+        ),
+        f"compute on all CPUs: {', or '.join(helps)}{on_memory(analysis.memory_headroom)}",
+        where,
+    )
+
+
+def _threads_are_full(analysis: Analysis) -> bool:
+    """Whether threads that tasks wait for leave no CPU, or no turn with the GIL, to more tasks."""
+    outside = analysis.known_cpu_outside_tasks
+    if analysis.waited(Activity.GIL_WAIT) >= BESIDE * analysis.in_tasks:
+        return outside + analysis.cpu_in_tasks >= FULL * analysis.busy_wall
+    used = _cpus_used(analysis) + cpus_of_others(analysis.recording)
+    return outside >= FULL * analysis.busy_wall and used > (1 - IDLE) * analysis.cpus_for_tasks
 
 
 def _idle_clause(analysis: Analysis) -> Evidence:
@@ -691,8 +842,8 @@ def _workers_worth_having(analysis: Analysis, for_programs: bool) -> tuple[int, 
     used = _cpus_used(analysis) + for_programs * cpus_of_others(analysis.recording)
     most = analysis.computing * max(0.0, 1 - used / analysis.cpus_for_tasks)
     if analysis.busiest_thread is not None:
-        # Tasks that wait for a thread are no sooner done than it is.
-        most = min(most, max(0.0, analysis.computing - analysis.busiest_thread.seconds))
+        # Tasks that wait for a thread are no sooner done than it is, and take turns with it.
+        most = min(most, max(0.0, analysis.computing - analysis.busy_with_gil))
     gains = {
         times * now: min(_gained_in_threads(analysis, times * now), most)
         for times in TIMES_AS_MANY
@@ -710,3 +861,38 @@ def _gained_in_threads(analysis: Analysis, workers: int) -> float:
         in_turns = analysis.computing - analysis.cpu_in_tasks / _processes(analysis)
         gained = min(gained, in_turns)
     return float(np.nan_to_num(gained))
+
+
+FEWEST_PROGRAMS = 8
+"""Least number of tasks that waited for programs."""
+SHORT_PROGRAM = 0.5
+"""Most seconds that tasks waited each: of a longer program, to start it is a small part."""
+
+
+@rule("short-programs", unless=("too-few-threads", "io-bound", "lock-bound"))
+def short_programs(analysis: Analysis) -> Diagnosis | None:
+    """Tasks started programs that ran for a short time each."""
+    waits = analysis.waits_of_tasks(Activity.CHILD_WAIT) if analysis.has_waits else np.zeros(0)
+    waited, tasks = float(waits.sum()), int((waits > 0).sum())
+    if waited < MOSTLY_WAITING * analysis.in_tasks or tasks < FEWEST_PROGRAMS:
+        return None
+    lost = min(analysis.wall_of_tasks(waited), analysis.computing)
+    if waited > SHORT_PROGRAM * tasks or lost < WORTH_REPORTING * analysis.computing:
+        return None
+    where = where_of_tasks(analysis, waits)
+    return Diagnosis(
+        severity_of(lost / analysis.computing),
+        Gain(lost),
+        evidence(
+            "{tasks:task} waited {waited:seconds} for programs that they started ({share:share} of "
+            "their time), {each:seconds} each. Mostly in {functions}",
+            tasks=tasks,
+            waited=waited,
+            share=waited / analysis.in_tasks,
+            each=waited / tasks,
+            functions=where.functions,
+        ),
+        "start fewer programs, because each takes time to start: give each call many inputs, or "
+        "call a library in the task instead",
+        where,
+    )
