@@ -313,7 +313,8 @@ def test_too_few_threads(activity):
     # One cause is one finding: that of what they waited for.
     code, other = codes[::-1] if activity == "io-wait" else codes
     assert other not in found
-    finding = assert_found(found, code, "high", pytest.approx(6.0, abs=0.2), "estimate")
+    kind = "upper_bound" if activity == "io-wait" else "estimate"
+    finding = assert_found(found, code, "high", pytest.approx(6.0, abs=0.2), kind)
     if code == "too-few-threads":
         assert numbers(finding, "share", "used", "cpus") == (1, 0, 8)
     assert "threads_per_worker=4 (dask worker --nthreads 4), 8 threads in all" in finding.advice
@@ -528,6 +529,10 @@ def test_the_programs_own_code_and_results_that_come_late():
     assert numbers(finding, "lost", "wall") == (8, 16)
     assert "note (~/code/main.py:20) 100%" in finding.evidence
     assert "client-bound" not in by_code(one_by_one(tasks=2, own=0.3))
+    assert "ran its own code for 8.00 s" in finding.evidence
+    asleep = one_by_one(tasks=2, own=1.0)
+    asleep = with_columns(asleep, "samples", cpu_seconds=np.zeros(len(asleep.samples)))
+    assert "slept or waited for 8.00 s" in by_code(asleep)["client-bound"].evidence
     # The last result of 100 MB is on its way for 4 s.
     made = one_by_one(tasks=2, stop=12.0)
     samples = [((8.0, 12.0), "graph", GATHERS, 4.0, 0.0)]
@@ -713,7 +718,7 @@ def test_calls_of_actors_are_waited_for():
     ]
     found = by_code(with_stacks(made, [((1.0, 10.0), "between computations", path, 9.0, 0.0)]))
     finding = assert_found(found, "client-bound", "high", 9.0)
-    assert "waited 9.00 s of 10.0 s for calls of actors, one at a time" in finding.evidence
+    assert "waited for calls of actors, one at a time, for 9.00 s of 10.0 s" in finding.evidence
     assert "run (~/code/main.py:20) 100%" in finding.evidence
     assert "many items" in finding.advice
 

@@ -146,7 +146,7 @@ def for_gil(*args, **kwargs):
         (
             "io-bound",
             lambda cpus: with_waits(in_rounds(8, 2, 0.5, cpus=cpus), "io-wait"),
-            {2: (2.0, "estimate"), 1: (NAN, "more workers cannot help")},
+            {2: (2.0, "upper_bound"), 1: (NAN, "more workers cannot help")},
         ),
         # More workers must save a tenth.
         (

@@ -401,7 +401,7 @@ def test_tasks_that_end_one_at_a_time_need_no_threads(activity):
     assert "too-few-threads" not in by_code(served(activity=activity))
 
 
-def starting(count=40, waits=0.9, one=0.2, idle=0.0):
+def starting(count=40, waits=0.9, one=0.1, idle=0.0):
     """Tasks on two workers that wait for programs, which leave this share of the CPUs idle."""
     tasks = [
         Task(n // 2 * one, (n // 2 + 1) * one, (1 - waits) * one, worker=n % 2)
@@ -414,16 +414,16 @@ def starting(count=40, waits=0.9, one=0.2, idle=0.0):
 def test_short_programs():
     cases = {
         (): (
-            *("high", "upper_bound", 3.6, "give each call many inputs"),
-            {"tasks": 40, "waited": 7.2, "share": 0.9, "each": 0.18},
+            *("high", "upper_bound", 1.8, "give each call many inputs"),
+            {"tasks": 40, "waited": 3.6, "share": 0.9, "each": 0.09},
         ),
-        (40, 0.41): ("high", 1.64),
+        (40, 0.41): ("high", 0.82),
         # Most of the time is the tasks' own, the programs are long, or they are few.
         (40, 0.39): None,
-        (40, 0.9, 0.6): None,
-        (6,): None,
+        (40, 0.9, 0.12): None,
+        (18,): None,
         # More programs could run at once.
-        (40, 0.9, 0.2, 0.5): None,
+        (40, 0.9, 0.1, 0.5): None,
     }
     check("short-programs", starting, cases)
     assert "too-few-threads" in by_code(starting(idle=0.5))

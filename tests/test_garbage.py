@@ -131,10 +131,10 @@ def test_what_tasks_make_is_looked_for_less_often(grows, first):
 
 def test_advice_on_collections_fits_who_asks_for_them():
     asked = "; or call gc.collect() less often"
-    made = collected(0.4)
+    made = collected(0.4, at_once=2)
     assert asked not in by_code(made)["garbage-collection"].advice
     full = made.metrics.to_dicts()
-    rows = [{**row, "task": n, "value": 1.0} for n in range(10) for row in full[-1:]]
+    rows = [{**row, "task": n, "value": 1.0} for n in range(20) for row in full[-1:]]
     columns = {name: [row[name] for row in [*full[:-1], *rows]] for name in full[0]}
     often = with_tables(made, metrics=columns)
     assert asked in by_code(often)["garbage-collection"].advice

@@ -5,12 +5,14 @@ import time
 import dask
 import dask.array as da
 import dask.bag as db
+import numpy as np
 import pytest
 
 from dask_diag import Profiler, findings
 from dask_diag.capture.steps import SeenSteps
+from dask_diag.model.codes import STORED_CHUNKS
 
-from .recordings import by_code, with_stacks
+from .recordings import by_code, check, in_rounds, with_stacks, with_tables
 
 pytestmark = pytest.mark.once
 
@@ -131,3 +133,96 @@ def test_steps_that_take_no_time_are_no_finding():
         lines.map(slow).sum().compute()
         lines.map(slow).max().compute()
     assert "repeated-work" not in {finding.code for finding in findings(prof)}
+
+
+class Stored:
+    """As an array in a file."""
+
+    ndim, dtype = 2, np.dtype("f8")
+
+    def __init__(self, shape, chunks):
+        self.shape, self.chunks = shape, chunks
+
+    def __getitem__(self, part):
+        return np.ones([len(range(*one.indices(size))) for one, size in zip(part, self.shape)])
+
+
+class Wrapped:
+    """As what xarray gives to dask: it has the stored array, or a part of it."""
+
+    ndim, dtype = 2, np.dtype("f8")
+
+    def __init__(self, array, shape=None):
+        self.array, self.shape = array, shape or array.shape
+
+    def __getitem__(self, part):
+        return self.array[part]
+
+
+@pytest.mark.skipif(dask.__version__ < "2025.4", reason="graphs have other tasks")
+@pytest.mark.parametrize(
+    ("source", "chunks", "read"),
+    [
+        # Two stored chunks, each of which four tasks read.
+        (Stored((40, 40), (20, 40)), (40, 10), (8, 6)),
+        (Wrapped(Wrapped(Stored((40, 40), (20, 40)))), (40, 10), (8, 6)),
+        # Of three by three chunks the middle one is read by four tasks, and those beside by two.
+        (Stored((36, 36), (12, 12)), (18, 18), None),
+        (Stored((40, 40), (20, 40)), (20, 40), None),
+        (Stored((40, 40), (20, 20)), (40, 40), None),
+        # Others have no chunks, or no known ones.
+        (Wrapped(Stored((60, 40), (20, 40)), (40, 40)), (40, 10), None),
+        (np.ones((40, 40)), (40, 10), None),
+    ],
+)
+def test_chunks_of_a_stored_array_that_tasks_read_again_count(source, chunks, read):
+    array = da.from_array(source, chunks=chunks, asarray=False)
+    for fused in (array + 1, array.std(axis=0), array):
+        with dask.config.set(scheduler="sync"), Profiler() as prof:
+            fused.compute()
+        rows = prof.recording.repeated_steps.to_dicts()
+        assert [(row["runs"], row["repeats"]) for row in rows] == ([read] if read else [])
+        assert all(row["calls"] == STORED_CHUNKS and row["step"] == "array" for row in rows)
+
+
+@pytest.mark.skipif(dask.__version__ < "2025.4", reason="graphs have other tasks")
+def test_only_chunks_of_a_part_that_is_computed_count():
+    array = da.from_array(Stored((400, 40), (200, 40)), chunks=(400, 10), asarray=False)
+    with dask.config.set(scheduler="sync"), Profiler() as prof:
+        (array[:100, :20] + 1).compute()
+    assert [(row["runs"], row["repeats"]) for row in prof.recording.repeated_steps.to_dicts()] == [
+        (2, 1)
+    ]
+
+
+def test_stored_chunks_that_are_read_again_are_a_finding():
+    """Eight reads of two chunks take three quarters of the time of the tasks."""
+    getter = ("getter", "/opt/env/lib/python3.11/site-packages/dask/array/core.py", 110, 90)
+    own = ("main", "/home/someone/code/main.py", 5, 1)
+    made = in_rounds(8, 2, 1.0)
+    steps = {
+        "computation": ["c"],
+        "function": ["work"],
+        "step": ["from-zarr"],
+        "calls": [STORED_CHUNKS],
+        "runs": [8],
+        "repeats": [6],
+    }
+    made = with_tables(made, repeated_steps=steps)
+    cases = {
+        6.0: (
+            *("high", "upper_bound", 4 * 0.75 * 0.75, "multiples of the stored ones"),
+            {"chunks": (2, "chunk"), "times": 4, "took": 6, "share": 0.75},
+            "Tasks of work read 2 chunks of a stored array 4 times each",
+        ),
+        1.0: None,
+    }
+
+    def reading(seconds):
+        rows = [
+            ((0.0, 4.0), "work", (own, getter), seconds, seconds),
+            ((0.0, 4.0), "work", (own,), 8 - seconds, 8 - seconds),
+        ]
+        return with_stacks(made, rows)
+
+    check("repeated-work", reading, cases)

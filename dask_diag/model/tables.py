@@ -304,9 +304,15 @@ class RepeatedSteps(RecordingTable):
     computation = category("The computation.")
     function = category("The function of the fused tasks, as in `tasks`.")
     step = category("The prefix of the step's key.")
-    calls = category("Names of the functions that the step calls, separated by spaces.")
-    runs = integer("Number of steps.")
-    repeats = integer("Number of these steps that ran in an earlier computation, by key.")
+    calls = category(
+        "Names of the functions that the step calls, separated by spaces; or "
+        "`(chunks of a stored array)`."
+    )
+    runs = integer("Number of steps; of a stored array, of chunks that tasks read.")
+    repeats = integer(
+        "Number of these steps that ran in an earlier computation, by key; of a stored array, of "
+        "reads of a chunk after the first."
+    )
 
 
 class Joined(RecordingTable):

@@ -15,6 +15,7 @@ from dask import delayed
 
 from tests.diagnosis.program import PROCESSES, SLEEPING, STARTUP, Program
 from tests.diagnosis.work_field import (
+    CompressedArray,
     Held,
     Kernel,
     Model,
@@ -266,7 +267,14 @@ SHUFFLES = {"remedy": {"dataframe.shuffle.method": "tasks"}}
 """Shuffle in memory."""
 
 
+def across_stored_chunks(_: None, remedied: bool) -> float:
+    stored = CompressedArray(200, 4_000)
+    array = da.from_array(stored, chunks=stored.chunks if remedied else (1_600, 250), asarray=False)
+    return float(array.sum().compute())
+
+
 PROGRAMS = (
+    Program("chunks across those that are stored", across_stored_chunks, "repeated-work"),
     Program(
         "frames shown one by one",
         shown_one_by_one,

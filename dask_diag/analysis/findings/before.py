@@ -399,7 +399,12 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
             tasks=len(recording.tasks),
             lines=line_clause([line for line in lines if not line.importing] * (not reason.text)),
         ),
-        several + (HASHED_ADVICE if reason.text else _advice_on_graphs(recording, making, lines)),
+        several
+        + (
+            HASHED_ADVICE
+            if reason.text and not analysis.on_cluster
+            else _advice_on_graphs(recording, making, lines)
+        ),
         replace(
             where_of_intervals(
                 np.concatenate([called, samples.start[before], samples.start[between]]),

@@ -186,6 +186,8 @@ MUCH_OWN = 0.3
 computations."""
 LONG_OWN = 0.5
 """Least seconds of it."""
+HARDLY_ANY_CPU = 0.1
+"""Largest share of CPU in these seconds, if the program slept."""
 ACTORS = "distributed/actor.py"
 """File of the calls of actors, which wait for their results."""
 
@@ -199,33 +201,37 @@ def client_bound(analysis: Analysis) -> Diagnosis | None:
     wall = recording.stop - float(call_times(analysis.computations).min())
     if lost < max(MUCH_OWN * wall, LONG_OWN):
         return None
-    of_actors = float(own[samples_below(recording, ACTORS)].sum())
-    if of_actors > lost / 2:
-        return Diagnosis(
-            severity_of(lost / wall),
-            Gain(lost),
-            evidence(
-                "The program waited {lost:seconds} of {wall:seconds} for calls of actors, one at a "
-                "time{lines}",
-                lost=of_actors,
-                wall=wall,
-                lines=line_clause(own_lines(recording, own)),
-            ),
-            "give each call of an actor many items; or make many calls before waiting for their "
-            "results",
-            where_of_intervals(*analysis.client_times.between),
-        )
+    what, advice = _what_it_did(analysis, lost)
     return Diagnosis(
         severity_of(lost / wall),
         Gain(lost),
         evidence(
-            "The program ran its own code for {lost:seconds} of {wall:seconds} between and after "
+            "The program {what} for {lost:seconds} of {wall:seconds} between and after "
             "computations, while workers were idle{lines}",
+            what=what,
             lost=lost,
             wall=wall,
             lines=line_clause(own_lines(recording, own)),
         ),
-        "do this work in tasks, or while tasks run: submit the next tasks before the results of "
-        "the last ones are used (on a cluster: distributed.as_completed)",
+        advice,
         where_of_intervals(*analysis.client_times.between),
+    )
+
+
+def _what_it_did(analysis: Analysis, lost: float) -> tuple[str, str]:
+    """What the program did between computations, for so many seconds, and what helps."""
+    recording, own = analysis.recording, analysis.client_times.own
+    if own[samples_below(recording, ACTORS)].sum() > lost / 2:
+        return "waited for calls of actors, one at a time,", (
+            "give each call of an actor many items; or make many calls before waiting for their "
+            "results"
+        )
+    if float(np.nansum(recording.samples.cpu_seconds[own > 0])) < HARDLY_ANY_CPU * lost:
+        return "slept or waited", (
+            "wait for results themselves, without sleeping (on a cluster: client.gather, "
+            "distributed.wait, as_completed), or do this while tasks run"
+        )
+    return "ran its own code", (
+        "do this work in tasks, or while tasks run: submit the next tasks before the results of "
+        "the last ones are used (on a cluster: distributed.as_completed)"
     )

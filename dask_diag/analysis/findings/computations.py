@@ -21,6 +21,7 @@ from dask_diag.analysis.findings.rule import (
     in_words,
     largest,
     rule,
+    seconds_sampled,
     severity_of,
     sums_of_tasks,
     where_of_intervals,
@@ -28,10 +29,10 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.groups import counts_by, rows_by, sums_by, totals_by
 from dask_diag.analysis.intervals import Intervals
-from dask_diag.analysis.lines import own_lines
+from dask_diag.analysis.lines import own_lines, samples_below
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, FloatArray, IntArray
-from dask_diag.model.codes import COMPUTATIONS, IN_TASKS, Outcome, Root
+from dask_diag.model.codes import COMPUTATIONS, IN_TASKS, STORED_CHUNKS, Outcome, Root
 from dask_diag.model.recording import Recording
 
 REPEATED = 0.05
@@ -46,7 +47,61 @@ _TOKEN = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{1
 
 @rule("repeated-work")
 def repeated_work(analysis: Analysis) -> Diagnosis | None:
-    """Computations did work that an earlier computation had done."""
+    """Computations did work that an earlier computation had done, or tasks read the same again."""
+    found = [one for one in (_work_of_earlier(analysis), chunks_read_again(analysis)) if one]
+    return max(found, key=lambda one: one.gain.seconds, default=None)
+
+
+def chunks_read_again(analysis: Analysis) -> Diagnosis | None:
+    """Tasks read chunks of a stored array again, as the borders of their own chunks cross them."""
+    recording, tasks = analysis.recording, analysis.tasks
+    table = recording.repeated_steps
+    table = table.filter(table.calls.eq(STORED_CHUNKS))
+    if not len(table) or not analysis.in_tasks:
+        return None
+    of_tasks = recording.samples.root.eq(Root.TASKS) & (recording.samples.node >= 0)
+    reads = [samples_below(recording, "dask/array/core.py", name) for name in READING]
+    is_reading = of_tasks & np.logical_or.reduce(reads)
+    reading, again = np.zeros((2, len(tasks)))
+    for row in table.to_dicts():
+        of_function = of_tasks & recording.samples.function.eq(row["function"])
+        sampled = seconds_sampled(recording, of_function)
+        chosen = tasks.function.eq(row["function"]) & tasks.computation.eq(row["computation"])
+        if sampled:
+            share = seconds_sampled(recording, of_function & is_reading) / sampled
+            reading[chosen] = analysis.task_seconds[chosen] * share
+            again[chosen] = reading[chosen] * row["repeats"] / row["runs"]
+    lost = min(analysis.wall_of_tasks(float(again.sum())), analysis.computing)
+    if lost < WORTH_REPORTING * analysis.computing:
+        return None
+    worst = max(table.to_dicts(), key=lambda row: row["repeats"])
+    chunks = worst["runs"] - worst["repeats"]
+    return Diagnosis(
+        severity_of(lost / analysis.computing),
+        Gain(lost),
+        evidence(
+            "{functions} read {chunks:chunk} of a stored array {times:mean} times each, because "
+            "the borders of the array's chunks ({name}) cross the stored ones. Reading took "
+            "{took:seconds} of task time ({share:share})",
+            functions=f"Tasks of {worst['function']}",
+            chunks=chunks,
+            times=worst["runs"] / chunks,
+            name=worst["step"],
+            took=reading.sum(),
+            share=reading.sum() / analysis.in_tasks,
+        ),
+        "choose chunks that are multiples of the stored ones (chunks={} of xarray.open_zarr, no "
+        "chunks= of from_zarr), and rechunk after reading; or store the array in chunks like those "
+        "of the computation",
+        where_of_tasks(analysis, again),
+    )
+
+
+READING = ("getter", "getter_nofancy", "getter_inline")
+"""Functions of dask by which tasks read a part of an array."""
+
+
+def _work_of_earlier(analysis: Analysis) -> Diagnosis | None:
     recording, computations = analysis.recording, analysis.computations
     whole = repeats(recording)
     steps = _repeated_steps(recording, whole.is_repeat)
@@ -146,6 +201,7 @@ def _repeated_steps(recording: Recording, is_repeat: BoolArray) -> _RepeatedStep
         Mask of the tasks that are repeats as a whole.
     """
     tasks, table = recording.tasks, recording.repeated_steps
+    table = table.filter(~table.calls.eq(STORED_CHUNKS))
     shares = np.zeros(len(tasks))
     seconds: dict[str, float] = {}
     repeats: dict[str, int] = {}
@@ -181,7 +237,7 @@ def _shares_of_steps(recording: Recording, function: str) -> dict[tuple[str, str
     A sample is of the innermost function on its stack that a single step calls.
     """
     table, samples, tree = recording.repeated_steps, recording.samples, recording.call_tree
-    rows = table.filter(table.function.eq(function))
+    rows = table.filter(table.function.eq(function) & ~table.calls.eq(STORED_CHUNKS))
     steps = list(dict.fromkeys(zip(rows.step.tolist(), rows.calls.tolist(), strict=True)))
     of_names: dict[str, set[int]] = {}
     for number, (_, calls) in enumerate(steps):

@@ -151,6 +151,10 @@ GROWS = 1.5
 stays."""
 
 
+FEWEST_ASKED = 20
+"""Least number of tasks with one full collection each, if they ask for it."""
+
+
 def _advice_on_collections(analysis: Analysis) -> str:
     """What helps first: to freeze what was there before, or to look rarely for what tasks make."""
     metrics = analysis.recording.metrics
@@ -169,7 +173,9 @@ def _advice_on_collections(analysis: Analysis) -> str:
         "through it"
     )
     rarely = f"collect less often: gc.set_threshold({THRESHOLD:_}, 50, 1000)"
-    asked = "; or call gc.collect() less often" * (len(tasks) >= len(analysis.tasks) / 2)
+    # One in each task, of many: who would collect as often without being asked to?
+    is_asked = len(tasks) >= FEWEST_ASKED and np.median(full[tasks]) == 1
+    asked = "; or call gc.collect() less often" * bool(is_asked)
     # What a worker process looks through was made by its tasks, but for modules.
     is_made = "processes" in analysis.schedulers
     if is_made or (len(later) and np.median(later) > GROWS * np.median(earlier)):

@@ -71,7 +71,8 @@ def _find(analysis: Analysis) -> list[Finding]:
             if finding is not None:
                 found[rule.code] = finding
     savings = [one.potential_saving for one in found.values() if not isnan(one.potential_saving)]
-    largest = min(max(savings, default=0.0), analysis.recording.stop - analysis.recording.start)
+    recorded = analysis.recording.stop - analysis.recording.start
+    largest = min(max(savings, default=0.0), recorded)
     least = max(NOTICED * analysis.computing, NOTICED_SECONDS, OF_LARGEST * largest)
     noticed = (
         finding

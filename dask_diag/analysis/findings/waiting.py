@@ -12,6 +12,7 @@ from dask_diag.analysis.call_tree import is_own_code, package_of, short_path
 from dask_diag.analysis.cpu import cpus_of_others, cpus_sampled, seconds_beside
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings import cluster
+from dask_diag.analysis.findings.computations import chunks_read_again
 from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.interpreter import (
     ONE_AT_A_TIME,
@@ -108,7 +109,8 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
     saved, advice = (nan, FASTER_SERVER) if turns else _more_workers(analysis)
     return Diagnosis(
         severity_of(share, is_certain=is_known),
-        Gain(saved, ESTIMATE) if is_known else Gain(saved),
+        # Whether a server or a disk serves more at once is not known.
+        Gain(saved),
         evidence(
             f"Tasks {how}. Mostly in {{functions}}",
             lost=lost,
@@ -651,6 +653,9 @@ def busy_thread(analysis: Analysis) -> Diagnosis | None:
     thread = analysis.busiest_thread
     if thread is None or analysis.on_cluster or not analysis.in_tasks:
         return None
+    if chunks_read_again(analysis):
+        # That is why the thread is busy.
+        return None
     waited = _seconds_waited_for_threads(analysis)
     busy = thread.seconds / analysis.busy_wall
     with_tasks = analysis.busy_with_gil / analysis.busy_wall
@@ -708,7 +713,9 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
         return None
     if share < MOSTLY_WAITING:
         return _fewer_than_cpus(analysis)
-    if for_threads > OF_CHILDREN * waited and _threads_are_full(analysis):
+    if for_threads > OF_CHILDREN * waited and (
+        _threads_are_full(analysis) or chunks_read_again(analysis)
+    ):
         return None
     if analysis.on_cluster and cluster.unbalanced_workers(analysis):
         # Free threads wait for what tasks need, such as resources.
@@ -863,9 +870,9 @@ def _gained_in_threads(analysis: Analysis, workers: int) -> float:
     return float(np.nan_to_num(gained))
 
 
-FEWEST_PROGRAMS = 8
+FEWEST_PROGRAMS = 20
 """Least number of tasks that waited for programs."""
-SHORT_PROGRAM = 0.5
+SHORT_PROGRAM = 0.1
 """Most seconds that tasks waited each: of a longer program, to start it is a small part."""
 
 
