@@ -248,6 +248,26 @@ def test_the_first_run_compiles_and_others_wait():
     assert "first-call" in by_code(few)
 
 
+def test_what_each_run_compiles_is_no_first_call():
+    """All runs are in a compiler, for this share of the time of later ones."""
+
+    def compiling(share, count=10):
+        recording = first_runs(at=NUMBA, beside=NUMBA)
+        rows = [
+            ((1.0, 1.6), "work", (MAIN, NUMBA), share, 0.0),
+            ((1.0, 1.6), "work", (MAIN, WORK), 1.0 - share, 0.0),
+            ((0.0, 1.0), "work", (MAIN, NUMBA), 2.0, 0.0),
+        ]
+        made = with_stacks(recording, rows)
+        return with_columns(made, "samples", count=[count] * 3)
+
+    said = "compiled or imported in each run, not only in the first: 50% of their time"
+    cases = {(0.5,): ("upper_bound", said, "define the compiled function outside")}
+    # Few samples, or a little of the time.
+    cases |= dict.fromkeys([(0.5, 9), (0.25,)])
+    check("first-call", compiling, cases)
+
+
 def test_what_others_wait_for_is_no_run_with_more_data():
     """A first run holds a lock while it loads, and later runs are too short to be sampled."""
 

@@ -296,6 +296,19 @@ def test_what_libraries_do_in_small_tasks_is_no_code_that_holds_the_gil():
         assert set(found) & {"gil-bound", "tasks-too-small"} == codes
 
 
+def test_tasks_that_mostly_sleep_wait_for_the_gil_besides():
+    """Of each second they sleep for a share, and wait for the GIL for a fifth."""
+
+    def sleeping(share):
+        made = in_rounds(80, 2, 0.8 - share)
+        waits = {"cpu-wait": 0.0, "gil-wait": 0.2, "sleep": share}
+        rows = [(task, name, one) for name, one in waits.items() for task in range(80)]
+        columns = zip(("task", "activity", "seconds"), zip(*rows, strict=True), strict=True)
+        return with_tables(made, waits={**dict(columns), "samples": [100] * len(rows)})
+
+    check("gil-bound", sleeping, {0.29: True, 0.31: None})
+
+
 def test_threads_that_tasks_start_hold_the_gil_for_them():
     """Tasks compute nothing themselves."""
     made = waiting(0.0, 0.1, 0.5)

@@ -29,7 +29,7 @@ HARDLY = 0.05
 FEWEST_SAMPLES = 10
 """Samples of later runs; with fewer only compilers, imports, and what others wait for are known to
 be elsewhere."""
-_COMPILERS = re.compile(
+COMPILERS = re.compile(
     r"^<frozen importlib|/importlib/_bootstrap|(?:^|/)"
     r"(?:numba|llvmlite|jax|jaxlib|triton|torch/_dynamo|torch/_inductor|pythran|cython|pyximport)/",
     re.IGNORECASE,
@@ -131,7 +131,7 @@ def _samples_of(
     at_first = is_of_function & (samples.start < stop) & (samples.stop > start)
     at_first &= samples.key.is_in(recording.tasks.key[rows].tolist())
     at_later = is_of_function & ~at_first & (samples.start >= stop)
-    elsewhere = at_first & samples_in_files(recording, _COMPILERS.search)
+    elsewhere = at_first & samples_in_files(recording, COMPILERS.search)
     is_known = bool(samples.count[at_later].sum() >= FEWEST_SAMPLES)
     if is_known:
         lines = lines_of_frames(recording)

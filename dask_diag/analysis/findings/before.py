@@ -30,6 +30,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_tasks,
 )
 from dask_diag.analysis.findings.scheduling import gain_of_single_tasks
+from dask_diag.analysis.first_calls import COMPILERS
 from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import (
@@ -42,6 +43,7 @@ from dask_diag.analysis.lines import (
     packages_imported,
     packages_seen,
     samples_below,
+    samples_in_files,
     seconds_of_profilers,
 )
 from dask_diag.analysis.phases import not_of_graphs, times_of_phases
@@ -285,10 +287,14 @@ def _advice_on_pool(analysis: Analysis) -> tuple[str, float]:
 
 @rule("first-call", needs=("samples",), needs_start=True)
 def first_call(analysis: Analysis) -> Diagnosis | None:
-    """The first run of a function compiled, imported or loaded something; others waited for it."""
+    """The first run of a function compiled, imported or loaded something; others waited for it.
+
+    Or each run compiles.
+    """
     recording, calls = analysis.recording, analysis.first_calls
-    if not calls:
-        return None
+    each_time = _compiling_in_each_run(analysis)
+    if each_time is not None or not calls:
+        return each_time
     # Processes compile at the same time.
     lost: dict[str, float] = {}
     for call in calls:
@@ -328,6 +334,44 @@ def first_call(analysis: Analysis) -> Diagnosis | None:
         )
         + "; or keep compiled code (numba: cache=True)",
         where_of_tasks(analysis, np.isin(np.arange(len(analysis.tasks)), rows)),
+    )
+
+
+COMPILING = 0.3
+"""Least share of the sampled time of tasks, after the first of a function has ended, in which tasks
+compile or import."""
+
+
+def _compiling_in_each_run(analysis: Analysis) -> Diagnosis | None:
+    """Tasks compile something after others of their function have run."""
+    recording, tasks, samples = analysis.recording, analysis.tasks, analysis.recording.samples
+    ended = np.full(len(tasks.function.values), inf)
+    np.minimum.at(ended, tasks.function.codes, np.where(np.isnan(tasks.stop), inf, tasks.stop))
+    first_end = dict(zip(tasks.function.values, ended.tolist(), strict=True))
+    since = np.array([first_end.get(name, inf) for name in samples.function.values])
+    is_later = samples.root.eq(Root.TASKS) & (samples.node >= 0)
+    is_later &= samples.start >= since[samples.function.codes]
+    compiles = is_later & samples_in_files(recording, COMPILERS.search)
+    took, total = (seconds_sampled(recording, chosen) for chosen in (compiles, is_later))
+    if samples.count[compiles].sum() < FEWEST_SAMPLES or took < COMPILING * total:
+        return None
+    lost = min(analysis.wall_of_tasks(analysis.in_tasks * took / total), analysis.computing)
+    if lost < WORTH_REPORTING * analysis.computing:
+        return None
+    functions = largest(samples.function, samples.seconds * compiles)
+    return Diagnosis(
+        severity_of(lost / analysis.computing),
+        Gain(lost),
+        evidence(
+            "Tasks of {functions} compiled or imported in each run, not only in the first: "
+            "{share:share} of their time{lines}",
+            functions=functions,
+            share=took / total,
+            lines=line_clause(lines_sampled(recording, compiles)),
+        ),
+        "compile once: define the compiled function outside of the function of the task, or keep "
+        "compiled code (numba: cache=True)",
+        where_of_tasks(analysis, tasks.function.is_in(functions)),
     )
 
 

@@ -113,7 +113,7 @@ def locks_are_the_gil(analysis: Analysis) -> bool:
 
 
 MOSTLY_LOCKS = 1.5
-"""Seconds of waits for locks, by those for the GIL, above which locks are the cause of both."""
+"""Seconds of waits for locks and of sleeps, by those for the GIL, that are the cause of both."""
 
 
 class _GilWaits(NamedTuple):
@@ -151,9 +151,10 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
     share = waits.own / analysis.in_tasks
     if share < WORTH_REPORTING:
         return None
-    # Who gets a lock at last needs the GIL, too: where tasks mostly waited for the lock, it is one
-    # cause, and not this one.
-    if is_recorded and analysis.waited(Activity.LOCK_WAIT) > MOSTLY_LOCKS * waits.waited:
+    # Who gets a lock at last, or has slept, needs the GIL, too: where tasks mostly waited for that,
+    # it is one cause, and not this one.
+    others = analysis.waited(Activity.LOCK_WAIT, Activity.SLEEP)
+    if is_recorded and others > MOSTLY_LOCKS * waits.waited:
         return None
     if _is_of_libraries(analysis):
         return None

@@ -146,6 +146,8 @@ def _turns(analysis: Analysis) -> _Turns | None:
     waited, locked = analysis.waited(*WAITS), analysis.waited(Activity.LOCK_WAIT)
     if waited < MOSTLY_WAITING * analysis.in_tasks or locked > OFTEN_LOCKED * analysis.in_tasks:
         return None
+    if not analysis.occupancies:
+        return None
     largest = max(analysis.occupancies, key=lambda occupancy: len(occupancy.tasks.rows))
     rows, workers = largest.tasks.rows, largest.workers
     functions = analysis.tasks.function.codes[rows]
