@@ -288,6 +288,8 @@ SHORT = 0.02
 """Largest mean seconds of tasks that are too small."""
 FEWEST_SMALL_TASKS = 100
 """Least number of tasks that are too small."""
+FACTOR_KNOWN = 3
+"""Least factor of chunks of which a small predicted gain counts; of less, twice as much must."""
 CHUNKS_A_WORKER = 3
 """Chunks that the advised size leaves for each worker, at least."""
 
@@ -466,7 +468,9 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
         )
     factor = min(wanted, most)
     saved = analysis.seconds_saved(merge_tasks=factor)
-    if saved < WORTH_GAINING * analysis.computing:
+    # A prediction of twice as large chunks is not better than that.
+    least = WORTH_GAINING if factor >= FACTOR_KNOWN else 2 * WORTH_GAINING
+    if saved < least * analysis.computing:
         return nan, (
             f"no fix found: chunks {count(factor)} times as large are not predicted to help"
         )
