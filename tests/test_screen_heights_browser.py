@@ -42,7 +42,7 @@ def test_a_phone_gives_plots_its_width_and_one_is_on_its_first_screen(open_file,
     assert min(page.evaluate(WIDTHS)) >= 300
     assert page.evaluate(BOTTOM, "The whole recording: move or resize the part shown") <= 800
     advice = page.locator(".finding p", has_text="Fix:")
-    assert advice.count() == page.locator(".finding").count() > 1
+    assert advice.count() == page.locator(".finding").count() > 0
     assert all(text.is_visible() for text in advice.all())
     axis = page.evaluate("Bokeh.documents[0].get_model_by_name('workers').below[0].visible")
     assert axis is True
