@@ -91,6 +91,9 @@ def test_pages_say_how_many_findings_there_are(page, times):
 def test_the_index_has_each_finding_and_the_thresholds_that_findings_share():
     text = text_of("index")
     assert sorted(re.findall(r"\| :doc:`([\w-]+)`: ", text)) == sorted(CODES)
+    assert sorted(re.findall(r"^   ([\w-]+)$", text.partition(".. toctree::")[2], re.M)) == sorted(
+        CODES
+    )
     assert listed(text) == {name: name.lower() for name in thresholds.SHARED}
 
 
