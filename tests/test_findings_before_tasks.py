@@ -266,6 +266,9 @@ def test_what_each_run_compiles_is_no_first_call():
     # Few samples, or a little of the time.
     cases |= dict.fromkeys([(0.5, 9), (0.25,)])
     check("first-call", compiling, cases)
+    # Each process has a first run.
+    in_processes = with_columns(compiling(0.5), "computations", scheduler=["processes"])
+    assert "first-call" not in by_code(in_processes)
 
 
 def test_what_others_wait_for_is_no_run_with_more_data():

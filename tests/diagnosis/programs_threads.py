@@ -63,7 +63,14 @@ def mixed_times(_: None, remedied: bool) -> int:
 
 PROGRAMS = (
     Program(
-        "cycles beside many objects", cycles, "garbage-collection", settings=SYNC, prepare=objects
+        "cycles beside many objects",
+        cycles,
+        "garbage-collection",
+        # One task at a time leaves a CPU idle.
+        true=SLEEPING,
+        remaining=SLEEPING,
+        settings=SYNC,
+        prepare=objects,
     ),
     Program(
         "records in threads beside many objects",
@@ -73,7 +80,13 @@ PROGRAMS = (
         remaining=frozenset({"garbage-collection", "gil-bound"}),
         prepare=objects,
     ),
-    Program("healthy: cycles beside frozen objects", frozen_cycles, settings=SYNC, prepare=objects),
+    Program(
+        "healthy: cycles beside frozen objects",
+        frozen_cycles,
+        true=SLEEPING,
+        settings=SYNC,
+        prepare=objects,
+    ),
     Program(
         "one event loop that parses",
         full_loop,

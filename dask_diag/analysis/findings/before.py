@@ -345,6 +345,9 @@ compile or import."""
 def _compiling_in_each_run(analysis: Analysis) -> Diagnosis | None:
     """Tasks compile something after others of their function have run."""
     recording, tasks, samples = analysis.recording, analysis.tasks, analysis.recording.samples
+    if not analysis.schedulers <= {"threads", "synchronous"}:
+        # Each process has a first run.
+        return None
     ended = np.full(len(tasks.function.values), inf)
     np.minimum.at(ended, tasks.function.codes, np.where(np.isnan(tasks.stop), inf, tasks.stop))
     first_end = dict(zip(tasks.function.values, ended.tolist(), strict=True))
