@@ -112,6 +112,7 @@ _ORIGINAL = "original-"
 _TIMES = 2
 """Least times that a stored chunk is read, on average, to be noted."""
 _MOST_WRAPPERS = 8
+"""Objects around a stored array, such as those of xarray, that are looked into."""
 
 
 def _read_again(dsk: Graph, originals: Sequence[str]) -> Iterator[RepeatedStep]:

@@ -446,12 +446,7 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
             tasks=len(recording.tasks),
             lines=line_clause([line for line in lines if not line.importing] * (not reason.text)),
         ),
-        several
-        + (
-            HASHED_ADVICE
-            if reason.text and not analysis.on_cluster
-            else _advice_on_graphs(recording, making, lines)
-        ),
+        several + _advice_on_graphs(recording, making, lines, is_hashing=bool(reason.text)),
         replace(
             where_of_intervals(
                 np.concatenate([called, samples.start[before], samples.start[between]]),
@@ -526,13 +521,13 @@ def _seconds_preparing(recording: Recording, is_sampled: bool) -> float:
     return Intervals.join(preparing).union().seconds * share
 
 
-HASHED_ADVICE = (
+_HASHED_ADVICE = (
     "wrap large data once, data = dask.delayed(data), or pass a name (from_array(..., name=False), "
     "map_blocks(..., name='a unique name')): dask names tasks by hashing the data that are passed "
     "to them or that their functions refer to, and pickles objects for it"
 )
 _CAUSES = (
-    (("dask/hashing.py",), HASHED_ADVICE),
+    (("dask/hashing.py", "dask/tokenize.py"), _HASHED_ADVICE),
     (
         ("dask/delayed.py",),
         "create large lists and dicts in a task, or pass dask.delayed(data, traverse=False): dask "
@@ -558,7 +553,9 @@ _SAMPLE_RESULTS = (
 """Functions that call those of the user on a few made-up rows, to learn what they return."""
 
 
-def _advice_on_graphs(recording: Recording, making: BoolArray, lines: list[ProgramLine]) -> str:
+def _advice_on_graphs(
+    recording: Recording, making: BoolArray, lines: list[ProgramLine], *, is_hashing: bool
+) -> str:
     """Advice on graphs that take long to be made, by the files of dask that took the time."""
     total = sum(line.seconds for line in lines)
     is_call = np.logical_or.reduce([samples_below(recording, *one) for one in _SAMPLE_RESULTS])
@@ -574,6 +571,8 @@ def _advice_on_graphs(recording: Recording, making: BoolArray, lines: list[Progr
             "future to a plain function: a method takes its object along, and dask names each call "
             "by hashing all that it is given (unless pure=False)"
         )
+    if is_hashing:
+        return _HASHED_ADVICE
     copied = making & samples_below(recording, "dask/array/core.py", "from_array")
     if (
         seconds_sampled(recording, copied & ~samples_below(recording, _TOKENIZE))

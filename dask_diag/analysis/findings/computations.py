@@ -80,10 +80,10 @@ def chunks_read_again(analysis: Analysis) -> Diagnosis | None:
         severity_of(lost / analysis.computing),
         Gain(lost),
         evidence(
-            "{functions} read {chunks:chunk} of a stored array {times:mean} times each, because "
-            "the borders of the array's chunks ({name}) cross the stored ones. Reading took "
-            "{took:seconds} of task time ({share:share})",
-            functions=f"Tasks of {worst['function']}",
+            "Tasks of {function} read {chunks:chunk} of a stored array {times:mean} times each, "
+            "because the borders of the array's chunks ({name}) cross the stored ones. Reading "
+            "took {took:seconds} of task time ({share:share})",
+            function=worst["function"],
             chunks=chunks,
             times=worst["runs"] / chunks,
             name=worst["step"],
@@ -102,6 +102,7 @@ READING = ("getter", "getter_nofancy", "getter_inline")
 
 
 def _work_of_earlier(analysis: Analysis) -> Diagnosis | None:
+    """Tasks, or steps in fused tasks, had run in an earlier computation."""
     recording, computations = analysis.recording, analysis.computations
     whole = repeats(recording)
     steps = _repeated_steps(recording, whole.is_repeat)
