@@ -252,6 +252,34 @@ def retried(request):
     return partial(measured_until_right, note=note)
 
 
+@pytest.fixture
+def slowness():
+    """How many times as long as where the bars in seconds were set does Python take here, now.
+
+    One where it takes less counts as one where it takes as long.
+    """
+
+    def now():
+        took = []
+        for _ in range(20):
+            started = time.thread_time()
+            _some_python()
+            took.append(time.thread_time() - started)
+        return max(1.0, min(took) / _SOME_PYTHON)
+
+    return now
+
+
+_SOME_PYTHON = 250e-6
+
+
+def _some_python():
+    kept = {}
+    for n in range(1000):
+        kept[str(n)] = (n, [n])
+    return sorted(kept, key=kept.get)
+
+
 def measured_until_right(measure, note, pause=0.2):
     """What is measured, at the attempt that did not fail."""
     errors = []

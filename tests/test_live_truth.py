@@ -48,7 +48,7 @@ def million():
     return model, costs
 
 
-def test_a_million_tasks_are_drawn_at_once_and_a_chunk_costs_what_the_first_did(retried):
+def test_a_million_tasks_are_drawn_at_once_and_a_chunk_costs_what_the_first_did(retried, slowness):
     def measure():
         model, costs = million()
         assert np.median(costs[-50:]) < 2 * np.median(costs[10:60])
@@ -61,7 +61,7 @@ def test_a_million_tasks_are_drawn_at_once_and_a_chunk_costs_what_the_first_did(
                     json.dumps({**answer(model, findings, 1), **pictures(model, view, 1150)})
                 )
             )
-            assert cost < 0.3, view
+            assert cost < 0.3 * slowness(), view
             assert len(answers[0]) < 150_000
 
     retried(measure)

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from dask_diag.capture.failures import passes_errors_on, take_out_own_frames
 from dask_diag.capture.lines.names import Capture, Now
@@ -42,25 +42,13 @@ def _is_expression(value: object) -> bool:
     return hasattr(type(value), "simplify_once")
 
 
-class Call(NamedTuple):
-    """A call of a replaced function: the frame of its caller, and what it returned."""
-
-    capture: Capture
-    caller: FrameType
-    made: Any
-
-    def site(self) -> Site:
-        """The user's line."""
-        return self.capture.here(self.caller)
-
-
 def noting(note: Callable[..., None]) -> Callable[..., Callable[..., object]]:
     """Replace a function by one that notes what was made, and from where it was called.
 
     Parameters
     ----------
     note : callable
-        Called with a `Call` and the arguments.
+        Called with the capture, the frame of the caller, what was made, and the arguments.
     """
 
     def make(original: Callable[..., object]) -> Callable[..., object]:
@@ -73,7 +61,7 @@ def noting(note: Callable[..., None]) -> Callable[..., Callable[..., object]]:
             capture = Now.capture
             if capture is not None:
                 try:
-                    note(Call(capture, sys._getframe(1), made), *args, **kwargs)
+                    note(capture, sys._getframe(1), made, *args, **kwargs)
                 except Exception as error:
                     capture.fault(error)
             return made
@@ -85,13 +73,19 @@ def noting(note: Callable[..., None]) -> Callable[..., Callable[..., object]]:
 
 
 def note_collection(
-    call: Call, collection: object, expr: Any, *args: object, **kwargs: object
+    capture: Capture,
+    caller: FrameType,
+    made: object,
+    collection: object,
+    expr: Any,
+    *args: object,
+    **kwargs: object,
 ) -> None:
     """Note the expression of a new collection, and what is new below it."""
-    capture, names = call.capture, call.capture.names
+    names = capture.names
     if not _is_expression(expr) or expr._name in names:
         return
-    site = _asked_at(capture, call.caller)
+    site = _asked_at(capture, caller)
     # A line that makes again what was there before is its line.
     names.note(expr._name, site)
     for node in _new_nodes(capture, [*_children(expr)]):

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import update_wrapper
 from importlib import import_module
+from types import FrameType
 from typing import Any
 
 import dask
@@ -24,7 +25,6 @@ from dask_diag.capture.lines.names import Capture, NamedSites, Now, name_of_key
 from dask_diag.capture.lines.sites import Site
 from dask_diag.hooks.expressions import (
     MODULES,
-    Call,
     note_collection,
     note_existing,
     noting,
@@ -195,16 +195,23 @@ _FINALIZE = "finalize-"
 _MADE_UP = re.compile(r"(?:^|-)(?:transfer|barrier|zpartd|shuffle-partition)-")
 
 
-def _note_layer(
-    call: Call, kind: type, name: Hashable, layer: object, *args: object, **kwargs: object
+def _note_layer(  # noqa: PLR0917 - those of dask follow ours
+    capture: Capture,
+    caller: FrameType,
+    made: object,
+    kind: type,
+    name: Hashable,
+    layer: object,
+    *args: object,
+    **kwargs: object,
 ) -> None:
     """Note a new layer, and other names that its keys have."""
-    names = call.capture.names
+    names = capture.names
     site = None
     # Dask's optimizers name a graph by its id, which no task has in its key.
     if type(name) is not int:
-        site = call.site()
-        if id(call.caller.f_code) not in _NAME_AGAIN:
+        site = capture.here(caller)
+        if id(caller.f_code) not in _NAME_AGAIN:
             names.note(name, site)
         elif name in names:
             return
@@ -225,35 +232,47 @@ def _note_prefixes(names: NamedSites, layer: object, site: Site | None) -> None:
 
 
 def _note_layers(
-    call: Call, graph: object, layers: Mapping[Hashable, object], *args: object, **kwargs: object
+    capture: Capture,
+    caller: FrameType,
+    made: object,
+    graph: object,
+    layers: Mapping[Hashable, object],
+    *args: object,
+    **kwargs: object,
 ) -> None:
     """Note the layers of a graph that are not known."""
-    if id(call.caller.f_code) in _ADD_LAYERS:
+    if id(caller.f_code) in _ADD_LAYERS:
         return
-    names = call.capture.names
-    is_copy = call.caller.f_code.co_filename in _OPTIMIZERS
+    names = capture.names
+    is_copy = caller.f_code.co_filename in _OPTIMIZERS
     unknown = names.unknown(layers, is_copy)
     if not unknown:
         return
-    site = None if is_copy else call.site()
+    site = None if is_copy else capture.here(caller)
     for name in unknown:
-        built = call.site() if is_copy and str(name).startswith(_FINALIZE) else site
+        built = capture.here(caller) if is_copy and str(name).startswith(_FINALIZE) else site
         names.note_new(name, built)
         _note_prefixes(names, layers[name], built)
 
 
-def _note_delayed(call: Call, delayed: Any, *args: object, **kwargs: object) -> None:
-    call.capture.names.note(delayed._key, call.site())
+def _note_delayed(
+    capture: Capture, caller: FrameType, made: object, delayed: Any, *args: object, **kwargs: object
+) -> None:
+    capture.names.note(delayed._key, capture.here(caller))
 
 
-def _note_clone(call: Call, key: Any, *args: object, **kwargs: object) -> None:
-    names, name = call.capture.names, name_of_key(key)
+def _note_clone(
+    capture: Capture, caller: FrameType, made: Any, key: Any, *args: object, **kwargs: object
+) -> None:
+    names, name = capture.names, name_of_key(key)
     if name in names:
-        names.note(name_of_key(call.made), names.get(name))
+        names.note(name_of_key(made), names.get(name))
 
 
-def _note_futures(
-    call: Call,
+def _note_futures(  # noqa: PLR0917
+    capture: Capture,
+    caller: FrameType,
+    made: object,
     client: object,
     graph: object = None,
     keys: Iterable[Hashable] = (),
@@ -261,10 +280,10 @@ def _note_futures(
     **kwargs: object,
 ) -> None:
     """Note futures, and results of computations: their names are made by the call."""
-    names = call.capture.names
+    names = capture.names
     for name in set(map(name_of_key, keys)):
         if names.origin(name) is None:
-            names.note(name, call.site())
+            names.note(name, capture.here(caller))
 
 
 _NOTES: list[tuple[str, str, Callable[..., None]]] = [
