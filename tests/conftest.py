@@ -270,7 +270,7 @@ def slowness():
     return now
 
 
-_SOME_PYTHON = 250e-6
+_SOME_PYTHON = 200e-6
 
 
 def _some_python():
