@@ -67,8 +67,11 @@ class ProgramLine(NamedTuple):
     importing: float
 
     def __str__(self) -> str:
-        location = f" ({numbered(short_path(self.file), self.line)})" if self.file else ""
-        return f"{self.name}{location}"
+        return _location(self.name, self.file, self.line)
+
+
+def _location(name: str, file: str, line: int) -> str:
+    return f"{name} ({numbered(short_path(file), line)})" if file else name
 
 
 def program_lines(recording: Recording, weights: FloatArray) -> list[ProgramLine]:
@@ -115,10 +118,43 @@ def own_lines(recording: Recording, weights: FloatArray) -> list[ProgramLine]:
     Neither Python's standard library nor installed packages are own code. A sample belongs to the
     innermost own line on its stack.
     """
+    frame = _own_frames(recording)
+    return _sorted_lines(recording, weights, frame, np.zeros(len(frame), bool))
+
+
+def _own_frames(recording: Recording) -> IntArray:
+    """The innermost own frame for each node of the call tree."""
     tree = recording.call_tree
     node = innermost(tree.parent, files_of_nodes(recording, is_own_code))
-    frame = np.where(node >= 0, np.append(tree.frame, _OUTSIDE)[node], _OUTSIDE)
-    return _sorted_lines(recording, weights, frame, np.zeros(len(frame), bool))
+    return np.where(node >= 0, np.append(tree.frame, _OUTSIDE)[node], _OUTSIDE)
+
+
+class LineOfIO(NamedTuple):
+    """Calls of tasks at a line of the program that load data or commit.
+
+    `chosen` selects the samples in them; `runs` and `repeats` are those of `io_calls`.
+    """
+
+    call: str
+    place: str
+    chosen: BoolArray
+    runs: int
+    repeats: int
+
+
+def lines_of_io(recording: Recording) -> list[LineOfIO]:
+    """Lines of the program at which tasks load data or commit."""
+    table, lines = recording.io_calls, lines_of_frames(recording)
+    own = np.append(_own_frames(recording), _OUTSIDE)[recording.samples.node]
+    found = []
+    for line, name in dict.fromkeys(
+        zip(lines.codes[table.frame].tolist(), table.call.tolist(), strict=True)
+    ):
+        rows = table.filter((lines.codes[table.frame] == line) & table.call.eq(name))
+        place = _location(*lines.values[line])
+        chosen = np.isin(own, rows.frame) & recording.samples.root.eq(Root.TASKS)
+        found.append(LineOfIO(name, place, chosen, rows.runs.sum(), rows.repeats.sum()))
+    return found
 
 
 def samples_in_files(recording: Recording, matches: Callable[[str], object]) -> BoolArray:

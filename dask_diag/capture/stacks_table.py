@@ -15,6 +15,7 @@ from dask_diag.capture.workers_table import constant
 from dask_diag.columns import Array, Categorical, FloatArray
 from dask_diag.model.codes import Root
 from dask_diag.model.table import Table, stack
+from dask_diag.model.tables import IoCalls
 from dask_diag.sampling.call_tree import NO_NODE, PackedCycle, Snapshot, Stacks
 
 Function = tuple[str, str]
@@ -132,6 +133,10 @@ def _tree(snapshot: Snapshot) -> dict[str, Table]:
             }
         ),
     }
+
+
+def _io_calls(snapshot: Snapshot) -> Table:
+    return IoCalls.of_rows((number, *row) for number, row in snapshot.calls.items())
 
 
 def stacks_tables(
@@ -253,7 +258,7 @@ def _scaled_tables(
     # row to row, and take few bytes in a file.
     cells = cells.filter(np.lexsort((cells.node, cells.key, cells.function, cells.cycle)))
     samples = _samples_table(cells, snapshot.cycle, names, worker, bounds)
-    return {**_tree(snapshot), "samples": samples}
+    return {**_tree(snapshot), "io_calls": _io_calls(snapshot), "samples": samples}
 
 
 def stacks_as_seen(
@@ -277,7 +282,8 @@ def stacks_as_seen(
         cells = summed(cells._replace(key=np.zeros_like(cells.key)))
     while len(cells.node) > most and cells.cycle.min() < cells.cycle.max():
         cells, cycle = summed(cells._replace(cycle=cells.cycle // 2)), 2 * cycle
-    return {**before.tree(snapshot), "samples": _samples_table(cells, cycle, names, worker)}
+    samples = _samples_table(cells, cycle, names, worker)
+    return {**before.tree(snapshot), "io_calls": _io_calls(snapshot), "samples": samples}
 
 
 def _before_until(began: float, cells: Cells, names: Names, cycle: float) -> Cells:
@@ -370,8 +376,10 @@ def joined_stacks(parts: Sequence[dict[str, Table]]) -> dict[str, Table]:
     frames = nodes = 0
     for part in parts:
         tree = _moved(part["call_tree"], {"parent": nodes, "frame": frames})
+        calls = _moved(part["io_calls"], {"frame": frames})
         samples = _moved(part["samples"], {"node": nodes})
-        moved.append({"frames": part["frames"], "call_tree": tree, "samples": samples})
+        names = "frames", "io_calls", "call_tree", "samples"
+        moved.append(dict(zip(names, (part["frames"], calls, tree, samples), strict=True)))
         frames, nodes = frames + len(part["frames"]), nodes + len(tree)
     joined: dict[str, Table] = merge_with(stack, moved)
     return joined

@@ -44,12 +44,16 @@ if TYPE_CHECKING:
 
 
 class Line(NamedTuple):
-    """A line of code; `first` is where its function starts. Functions in C have only a name."""
+    """A line of code; `first` is where its function starts. Functions in C have only a name.
+
+    `call` is the name of a call of the program that loads data or commits; else empty.
+    """
 
     name: str
     file: str = ""
     line: int = 0
     first: int = 0
+    call: str = ""
 
 
 StackSample = tuple[float, tuple[Line, ...], float, float, float]

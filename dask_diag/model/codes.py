@@ -22,6 +22,8 @@ IN_TASKS, COMPUTATIONS = "computations in tasks", "computations"
 """Label of the seconds in which tasks ran dask inside, and the unit of the number of times."""
 STORED_CHUNKS = "(chunks of a stored array)"
 """What stands in place of a step's calls where reads of stored chunks are counted."""
+COMMITS = frozenset({"commit", "fsync", "fdatasync"})
+"""Functions that wait until data is on a disk."""
 NO_GIL, GIL_ON = ", free-threaded, GIL off", ", free-threaded, GIL on"
 """What the environment says behind the version of Python, of builds that can run without a GIL."""
 SENT_CODE = "<dynamic-code>"

@@ -38,6 +38,7 @@ from dask_diag.model.tables import (
     Dependencies,
     Environment,
     Frames,
+    IoCalls,
     Joined,
     Lines,
     Memory,
@@ -144,6 +145,8 @@ class Recording:
         GIL.
     frames : Table
         A row per sampled line of code.
+    io_calls : Table
+        A row per sampled line of the program's code that loads data, or commits in a loop.
     call_tree : Table
         A row per node of the tree of calls.
     samples : Table
@@ -215,6 +218,7 @@ class Recording:
     worker_events: WorkerEvents = _NO_ROWS
     threads: Threads = _NO_ROWS
     frames: Frames = _NO_ROWS
+    io_calls: IoCalls = _NO_ROWS
     call_tree: CallTree = _NO_ROWS
     samples: Samples = _NO_ROWS
     lines: Lines = _NO_ROWS

@@ -610,6 +610,16 @@ class Frames(RecordingTable):
     first_line = integer("The line where the function starts; 0 if unknown.")
 
 
+class IoCalls(RecordingTable):
+    """A row per sampled line of the program's code that loads data, or commits in a loop."""
+
+    __slots__ = ()
+    frame = frame_row("Row of its line in `frames`.")
+    call = category("The call, such as `pickle.load`.")
+    runs = integer("Tasks sampled in it, once for each of their inputs; 0 if inputs are unknown.")
+    repeats = integer("Of these, those whose input an earlier task on the same thread had.")
+
+
 class CallTree(RecordingTable):
     """A row per node of the tree of calls."""
 

@@ -31,6 +31,10 @@ LONG = 0.25
 So a thread has at most five such tasks in a cycle, two of them at its ends, and what is kept stays
 bounded by stacks and cycles, however many tasks there are.
 """
+LOADED = "(loaded)"
+"""In a sample that represents no time, below a line that loads data: the hash of its input."""
+MOST_LOADED = 10_000
+"""Hashes of inputs that are remembered of a line."""
 Location = TypeVar("Location")
 
 _NOTHING = 1e-9
@@ -190,6 +194,8 @@ class Snapshot(NamedTuple):
     line_of_node: array[int]
     cycle: float
     cycles: dict[int, PackedCycle]
+    calls: dict[int, tuple[str, int, int]]
+    """By number of line the call, the runs with a known input, and the repeats of these."""
 
 
 def _known_here(line: Line) -> Line:
@@ -228,6 +234,7 @@ class Stacks:
         self.cut = 0
         self._lock = threading.Lock()
         self._lines: dict[Line, int] = {}
+        self._loads: dict[Line, list[int]] = {}
         self._children: dict[int, int] = {}
         self._parents = array("i")
         self._line_of_node = array("I")
@@ -262,8 +269,17 @@ class Stacks:
             is_long = sum(seconds for _, _, seconds, _, _ in samples) >= LONG * self.cycle
             group = Group(function, text_of_key(key) if is_long else "")
             for time, lines, seconds, cpu, count in samples:
+                if lines and lines[-1].name == LOADED:
+                    self.see_load(lines[0], lines[-1].line)
+                    continue
                 location = group, self._node_of(lines)
                 add_to(self._cells_at(time), location, (seconds, cpu, count))
+
+    def see_load(self, line: Line, loaded: int) -> None:
+        """Count that a task loaded data, known by its hash, at a line."""
+        known = self._loads.setdefault(line, [])
+        if len(known) < MOST_LOADED:
+            known.append(loaded)
 
     def note_late(self, time: float, seconds: float) -> None:
         """Count a late sample, `seconds` after the one before; once for each time."""
@@ -290,6 +306,12 @@ class Stacks:
                 self._line_of_node[:],
                 self.cycle,
                 dict(self._closed),
+                {
+                    number: (line.call, len(known), len(known) - len(set(known)))
+                    for line, number in self._lines.items()
+                    if line.call
+                    for known in [self._loads.get(line, [])]
+                },
             )
 
     def _node_of(self, lines: Iterable[Line]) -> int:

@@ -10,15 +10,18 @@ when the GIL is free would be no fair sample.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
+from collections.abc import Hashable
 from typing import Any, NamedTuple
 
 from dask_diag.capture.keys import function_of
 from dask_diag.capture.metrics import ends_a_task, runs_a_task
-from dask_diag.capture.task import StackSample, TimedTask
-from dask_diag.sampling.call_tree import Run, Stacks, spread
+from dask_diag.capture.task import Line, StackSample, TimedTask
+from dask_diag.sampling.call_tree import LOADED, Run, Stacks, spread
+from dask_diag.sampling.io_calls import hash_of_values
 from dask_diag.sampling.probes import SampledTask
 from dask_diag.sampling.sampler import Listener, TaskRun, thread_frames
 from dask_diag.sampling.walker import Stack, Walker
@@ -32,6 +35,8 @@ from dask_diag.system.periodic import (
 _LATE = 0.05
 """Seconds, or else intervals, from which on the sampler is far too late."""
 _LATE_INTERVALS = 5
+_MOST_INPUTS = 4
+"""Inputs of a task that are compared at a line."""
 _NAN = float("nan")
 _CPU_OF_OTHERS = sys.platform == "linux" and hasattr(time, "clock_gettime")
 
@@ -97,7 +102,10 @@ class StackTaskProbe:
         Start of the run: the wrapper may run another task by the time of the sample.
     """
 
-    __slots__ = ("_clock", "_cpu", "_last", "_stop", "_ticks", "_turn", "probe", "start", "task")
+    __slots__ = (
+        *("_clock", "_cpu", "_last", "_loads", "_stop", "_ticks", "_turn"),
+        *("probe", "start", "task"),
+    )
 
     def __init__(self, task: Any, probe: StackProbe, native_id: int, start: float) -> None:
         self.task = task
@@ -110,6 +118,14 @@ class StackTaskProbe:
         self._ticks = ticks_until(self._last, probe.interval)
         # Who takes this out counts: the task may stop while the sampler is at work.
         self._turn = [True]
+        self._loads: dict[Line, dict[int, int]] = {}
+
+    def load(self, line: Line, values: Hashable, ident: int) -> None:
+        """Count a load of these values on a thread, once in the task."""
+        known, number = self._loads.setdefault(line, {}), hash(values)
+        if number not in known and len(known) < _MOST_INPUTS:
+            known[number] = hash((hash_of_values(values), os.getpid(), ident))
+            self._see_load(line, known[number])
 
     def sample(self, stack: Stack, now: float, ticks: int) -> None:
         """Count a stack that was read `now`, at tick number `ticks`."""
@@ -173,6 +189,9 @@ class StackTaskProbe:
     def _note_late(self, now: float, since: float) -> None:
         """Record a late sample."""
 
+    def _see_load(self, line: Line, loaded: int) -> None:
+        """Record a load."""
+
 
 class LocalStackTaskProbe(StackTaskProbe):
     """Stacks of a task of this process: samples are counted at once."""
@@ -205,6 +224,10 @@ class LocalStackTaskProbe(StackTaskProbe):
         for stacks in self.task.computation.stacks:
             stacks.note_late(now, since)
 
+    def _see_load(self, line: Line, loaded: int) -> None:
+        for stacks in self.task.computation.stacks:
+            stacks.see_load(line, loaded)
+
 
 class RemoteStackTaskProbe(StackTaskProbe):
     """Stacks of a task in a worker process: samples are sent with its result."""
@@ -223,8 +246,13 @@ class RemoteStackTaskProbe(StackTaskProbe):
     def samples(self) -> tuple[StackSample, ...]:
         """Samples so far."""
         cycle = self.probe.cycle
-        # A copy in one step: the sampler may be at work.
-        return tuple(
+        # Copies in one step: the sampler may be at work.
+        loads = [
+            (self.start, (line, Line(LOADED, line=loaded)), 0.0, 0.0, 0)
+            for line, known in self._loads.copy().items()
+            for loaded in known.copy().values()
+        ]
+        return *loads, *(
             ((number + 0.5) * cycle, stack.lines if stack else (), seconds, cpu, count)
             for (number, stack), (seconds, cpu, count) in self._seen.copy().items()
         )
@@ -257,9 +285,12 @@ def sample_stacks(passed: float) -> None:
         if innermost is None or task_probe.start > before or not task_probe.is_due(ticks):
             continue
         stack = _walker.stack_of(innermost, task_probe.task.task)
+        values = stack.loaded(innermost) if stack is not None and stack.loading else None
         # If the run goes on before and after, it did when the frame was read.
         if stack is not None and run.goes_on(task_probe):
             task_probe.sample(stack, now, ticks)
+            if values is not None:
+                task_probe.load(stack.loading, values, ident)
 
 
 def keep_code() -> None:

@@ -21,6 +21,7 @@ from dask_diag.analysis.findings.rule import (
     in_words,
     largest,
     rule,
+    seconds_of_functions,
     seconds_sampled,
     severity_of,
     sums_of_tasks,
@@ -29,7 +30,7 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.groups import counts_by, rows_by, sums_by, totals_by
 from dask_diag.analysis.intervals import Intervals
-from dask_diag.analysis.lines import own_lines, samples_below
+from dask_diag.analysis.lines import lines_of_io, own_lines, samples_below
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.codes import COMPUTATIONS, IN_TASKS, STORED_CHUNKS, Outcome, Root
@@ -48,8 +49,52 @@ _TOKEN = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{1
 @rule("repeated-work")
 def repeated_work(analysis: Analysis) -> Diagnosis | None:
     """Computations did work that an earlier computation had done, or tasks read the same again."""
-    found = [one for one in (_work_of_earlier(analysis), chunks_read_again(analysis)) if one]
+    ways = _work_of_earlier, chunks_read_again, _loads_again
+    found = [one for way in ways if (one := way(analysis))]
     return max(found, key=lambda one: one.gain.seconds, default=None)
+
+
+AGAIN = 0.4
+"""Least share of sampled loads with the same input as an earlier task on the same thread."""
+FEWEST_LOADS = 4
+"""Least number of sampled loads."""
+
+
+def _loads_again(analysis: Analysis) -> Diagnosis | None:
+    """Tasks loaded the same file, or parsed the same text, as earlier tasks on their thread.
+
+    A function that keeps what it loads does so once on each thread at most.
+    """
+    recording = analysis.recording
+    again = [
+        (seconds_sampled(recording, line.chosen), line)
+        for line in lines_of_io(recording)
+        if line.runs >= FEWEST_LOADS and line.repeats >= AGAIN * line.runs
+    ]
+    took, line = max(again, key=lambda pair: pair[0], default=(0.0, None))
+    lost = min(analysis.wall_of_tasks(took), analysis.computing)
+    if line is None or lost < WORTH_REPORTING * analysis.computing:
+        return None
+    return Diagnosis(
+        severity_of(lost / analysis.computing),
+        Gain(lost),
+        evidence(
+            "Tasks loaded the same data again: {call} at {place} took {took:seconds} of task time "
+            "({share:share}). {repeats:count} of {runs:count} loads that were sampled had the same "
+            "input as one of an earlier task on the same thread",
+            call=line.call,
+            place=line.place,
+            took=took,
+            share=took / analysis.in_tasks,
+            repeats=line.repeats,
+            runs=line.runs,
+        ),
+        "load once in each process, in a function with @functools.cache"
+        + " of a module that tasks import" * ("processes" in analysis.schedulers)
+        + "; or once for many rows (map_partitions), or for all that needs it in one task; or pass "
+        "the loaded object to the tasks, if it is small",
+        where_of_tasks(analysis, seconds_of_functions(analysis, line.chosen)),
+    )
 
 
 def chunks_read_again(analysis: Analysis) -> Diagnosis | None:

@@ -33,6 +33,8 @@ from dask_diag.analysis.findings.rule import (
     line_clause,
     on_memory,
     rule,
+    seconds_of_functions,
+    seconds_sampled,
     severity_of,
     simulated,
     sums_of_tasks,
@@ -43,6 +45,7 @@ from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.lines import (
     ProgramLine,
     line_of_samples,
+    lines_of_io,
     lines_outside_dask,
     program_lines,
     samples_below,
@@ -51,7 +54,7 @@ from dask_diag.analysis.lines import (
 from dask_diag.analysis.task_times import LARGE, TRANSFERS
 from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.formatting import count, seconds
-from dask_diag.model.codes import Activity, Root
+from dask_diag.model.codes import COMMITS, Activity, Root
 from dask_diag.model.recording import Recording
 
 WORTH_REPORTING = 0.15
@@ -82,6 +85,9 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
     """Tasks mostly waited for files or the network, or for an unknown reason."""
     if not analysis.in_tasks:
         return None
+    committing = _committing(analysis)
+    if committing is not None:
+        return committing
     is_known = analysis.has_waits
     if is_known:
         # A program that the task started may compute meanwhile: for it, tasks may wait otherwise.
@@ -121,6 +127,38 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
         ),
         advice if is_known else f"{FIND_OUT}; if they wait for I/O, {advice}",
         where,
+    )
+
+
+def _committing(analysis: Analysis) -> Diagnosis | None:
+    """Tasks mostly waited until what they wrote was on a disk, again and again in a loop."""
+    recording = analysis.recording
+    samples = recording.samples
+    without_cpu = samples.seconds - np.nan_to_num(samples.cpu_seconds)
+    commits = [
+        (float(without_cpu[line.chosen].sum()), line)
+        for line in lines_of_io(recording)
+        if line.call.rpartition(".")[2] in COMMITS
+    ]
+    waited, line = max(commits, key=lambda pair: pair[0], default=(0.0, None))
+    share = waited / analysis.in_tasks
+    if line is None or share < MOSTLY_WAITING:
+        return None
+    lost = min(analysis.wall_of_tasks(seconds_sampled(recording, line.chosen)), analysis.computing)
+    return Diagnosis(
+        severity_of(share),
+        Gain(lost),
+        evidence(
+            "Tasks waited {waited:seconds} ({share:share} of their time) in {call}, which "
+            "{place} calls in a loop: each call waits for the disk, and for other writers",
+            waited=waited,
+            share=share,
+            call=line.call,
+            place=line.place,
+        ),
+        "call it once at the end of the task, or after thousands of rows (for a database one "
+        "transaction, with executemany); more tasks at once wait for each other",
+        where_of_tasks(analysis, seconds_of_functions(analysis, line.chosen)),
     )
 
 
