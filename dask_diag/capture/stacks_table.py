@@ -69,7 +69,7 @@ class SeenBefore:
 
     def __init__(self) -> None:
         self._tree: dict[str, Table] = {}
-        self._tree_size = -1, -1
+        self._tree_size: object = None
         self._forget()
 
     def _forget(self) -> None:
@@ -91,7 +91,7 @@ class SeenBefore:
 
     def tree(self, snapshot: Snapshot) -> dict[str, Table]:
         """The tables of the tree, which only grows."""
-        size = len(snapshot.lines), len(snapshot.parents)
+        size = len(snapshot.lines), len(snapshot.parents), snapshot.calls
         if size != self._tree_size:
             self._tree_size, self._tree = size, _tree(snapshot)
         return self._tree
@@ -126,6 +126,7 @@ def _tree(snapshot: Snapshot) -> dict[str, Table]:
                 "first_line": np.array([line.first for line in lines], dtype=np.int64),
             }
         ),
+        "io_calls": IoCalls.of_rows(snapshot.calls),
         "call_tree": Table(
             {
                 "parent": np.array(snapshot.parents, dtype=np.int64),
@@ -133,10 +134,6 @@ def _tree(snapshot: Snapshot) -> dict[str, Table]:
             }
         ),
     }
-
-
-def _io_calls(snapshot: Snapshot) -> Table:
-    return IoCalls.of_rows((number, *row) for number, row in snapshot.calls.items())
 
 
 def stacks_tables(
@@ -258,7 +255,7 @@ def _scaled_tables(
     # row to row, and take few bytes in a file.
     cells = cells.filter(np.lexsort((cells.node, cells.key, cells.function, cells.cycle)))
     samples = _samples_table(cells, snapshot.cycle, names, worker, bounds)
-    return {**_tree(snapshot), "io_calls": _io_calls(snapshot), "samples": samples}
+    return {**_tree(snapshot), "samples": samples}
 
 
 def stacks_as_seen(
@@ -282,8 +279,7 @@ def stacks_as_seen(
         cells = summed(cells._replace(key=np.zeros_like(cells.key)))
     while len(cells.node) > most and cells.cycle.min() < cells.cycle.max():
         cells, cycle = summed(cells._replace(cycle=cells.cycle // 2)), 2 * cycle
-    samples = _samples_table(cells, cycle, names, worker)
-    return {**before.tree(snapshot), "io_calls": _io_calls(snapshot), "samples": samples}
+    return {**before.tree(snapshot), "samples": _samples_table(cells, cycle, names, worker)}
 
 
 def _before_until(began: float, cells: Cells, names: Names, cycle: float) -> Cells:
@@ -378,8 +374,7 @@ def joined_stacks(parts: Sequence[dict[str, Table]]) -> dict[str, Table]:
         tree = _moved(part["call_tree"], {"parent": nodes, "frame": frames})
         calls = _moved(part["io_calls"], {"frame": frames})
         samples = _moved(part["samples"], {"node": nodes})
-        names = "frames", "io_calls", "call_tree", "samples"
-        moved.append(dict(zip(names, (part["frames"], calls, tree, samples), strict=True)))
+        moved.append({**part, "io_calls": calls, "call_tree": tree, "samples": samples})
         frames, nodes = frames + len(part["frames"]), nodes + len(tree)
     joined: dict[str, Table] = merge_with(stack, moved)
     return joined

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from array import array
-from collections.abc import Container, Hashable, Iterable, Sequence
+from collections.abc import Container, Hashable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
@@ -32,7 +32,7 @@ So a thread has at most five such tasks in a cycle, two of them at its ends, and
 bounded by stacks and cycles, however many tasks there are.
 """
 LOADED = "(loaded)"
-"""In a sample that represents no time, below a line that loads data: the hash of its input."""
+"""Name of a last line with the hash of what is loaded; `first` is where the line is that loads."""
 MOST_LOADED = 10_000
 """Hashes of inputs that are remembered of a line."""
 Location = TypeVar("Location")
@@ -194,8 +194,8 @@ class Snapshot(NamedTuple):
     line_of_node: array[int]
     cycle: float
     cycles: dict[int, PackedCycle]
-    calls: dict[int, tuple[str, int, int]]
-    """By number of line the call, the runs with a known input, and the repeats of these."""
+    calls: list[tuple[int, str, int, int]]
+    """Rows of `IoCalls`."""
 
 
 def _known_here(line: Line) -> Line:
@@ -269,17 +269,8 @@ class Stacks:
             is_long = sum(seconds for _, _, seconds, _, _ in samples) >= LONG * self.cycle
             group = Group(function, text_of_key(key) if is_long else "")
             for time, lines, seconds, cpu, count in samples:
-                if lines and lines[-1].name == LOADED:
-                    self.see_load(lines[0], lines[-1].line)
-                    continue
                 location = group, self._node_of(lines)
                 add_to(self._cells_at(time), location, (seconds, cpu, count))
-
-    def see_load(self, line: Line, loaded: int) -> None:
-        """Count that a task loaded data, known by its hash, at a line."""
-        known = self._loads.setdefault(line, [])
-        if len(known) < MOST_LOADED:
-            known.append(loaded)
 
     def note_late(self, time: float, seconds: float) -> None:
         """Count a late sample, `seconds` after the one before; once for each time."""
@@ -306,17 +297,22 @@ class Stacks:
                 self._line_of_node[:],
                 self.cycle,
                 dict(self._closed),
-                {
-                    number: (line.call, len(known), len(known) - len(set(known)))
+                [
+                    (number, line.call, len(known), len(known) - len(set(known)))
                     for line, number in self._lines.items()
                     if line.call
-                    for known in [self._loads.get(line, [])]
-                },
+                    for known in [self._loads.get(line, ())]
+                ],
             )
 
-    def _node_of(self, lines: Iterable[Line]) -> int:
+    def _node_of(self, lines: Sequence[Line]) -> int:
         node = NO_NODE
         for line in lines:
+            if line.name == LOADED:
+                known = self._loads.setdefault(lines[line.first], [])
+                if len(known) < MOST_LOADED:
+                    known.append(line.line)
+                break
             number = self._lines.setdefault(line, len(self._lines))
             # Parent and line in one integer: a dict of integers takes less memory than one of
             # pairs. Parents start at -1, so one is added.

@@ -12,10 +12,12 @@ import dis
 import os
 import re
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Hashable
 from contextlib import suppress
+from functools import lru_cache
 from inspect import CO_OPTIMIZED
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -30,159 +32,107 @@ _LOADS = re.compile(
 _MOST_TEXT = 16_000_000
 """Characters of a text that is compared: to hash it takes a hundredth of a second."""
 _LONGEST_PATH = 4096
-_MOST_ITEMS = 20
 _CONSTANT = ModuleType, FunctionType, BuiltinFunctionType, type
 _PLAIN = int, float, bool, type(None)
 _FILES = {"FileIO", "BufferedReader", "TextIOWrapper", "GzipFile"}
 _READ_OTHERWISE = {"seek", "locals", "vars", "eval", "exec"}
 """Names in code that may read a part of a file, or hold the mapping of local variables."""
+_ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
 
 
 class IOCall(NamedTuple):
-    """A call as ``pickle.load``, and the names of the values in it, with their attributes.
+    """A call as ``pickle.load``, and names of the values in it, if these say what is loaded."""
 
-    `names` is None where it is not known what is loaded.
-    """
-
-    name: str
-    names: tuple[tuple[str, ...], ...] | None = None
+    name: str = ""
+    values: tuple[str, ...] = ()
 
 
-NO_CALL = IOCall("")
-
-
+@lru_cache(1024)
 def io_call(code: CodeType, instruction: int) -> IOCall:
-    """The call that a function of the program is in; `NO_CALL` if it loads and commits nothing.
+    """The call that a function of the program is in; it has a name if it loads or commits.
 
     A commit counts where it is repeated, in a loop, but not after many rows.
     """
     used = set(code.co_names)
-    if "executemany" in used or not any(_LOADS.match(name) or name in COMMITS for name in used):
-        return NO_CALL
-    while instruction > 0 and dis.opname[code.co_code[instruction]] == "CACHE":
-        instruction -= 2
-    if "CALL" not in dis.opname[code.co_code[instruction]]:
-        return NO_CALL
-    steps = list(dis.get_instructions(code))
+    # Python 3.10 does not say which part of a line runs.
+    is_candidate = any(_LOADS.match(name) or name in COMMITS for name in used)
+    if not is_candidate or "executemany" in used or not hasattr(code, "co_positions"):
+        return IOCall()
+    steps: list[Any] = list(dis.get_instructions(code))
     ran = [step for step in steps if step.offset <= instruction]
-    inside = _steps_of_call(code, instruction, ran)
-    chains = _names_in(inside)
-    function = chains[0][-1] if chains else ""
-    if function in COMMITS:
-        jumps = (step.argval for step in steps[len(ran) :] if "JUMP" in step.opname)
-        return IOCall(".".join(chains[0])) if any(to <= instruction for to in jumps) else NO_CALL
-    if not _LOADS.match(function):
-        return NO_CALL
-    name = ".".join(chains[0])
-    is_known = code.co_flags & CO_OPTIMIZED and _READ_OTHERWISE.isdisjoint(used)
-    # What a function in the call uses is not seen here.
-    if not is_known or any(isinstance(step.argval, CodeType) for step in inside):
-        return IOCall(name)
-    first = chains[0][:-1] or chains[0]
-    return IOCall(name, tuple(map(tuple, (first, *chains[1:]))))
-
-
-def _steps_of_call(
-    code: CodeType, instruction: int, steps: Sequence[dis.Instruction]
-) -> list[dis.Instruction]:
-    """The steps of an expression up to an instruction; none in Python 3.10, which has no places."""
-    if not hasattr(code, "co_positions"):
-        return []
     line, end_line, column, end = next(islice(code.co_positions(), instruction // 2, None))
-    if line is None or column is None:
-        return []
-    found = []
-    for step in steps:
-        at: Any = step.positions
-        if at is None or at.col_offset is None or (at.lineno, at.col_offset) < (line, column):
-            continue
-        if (at.end_lineno, at.end_col_offset) <= (end_line, end):
-            found.append(step)
-    return found
-
-
-def _names_in(steps: Sequence[dis.Instruction]) -> list[list[str]]:
-    """Names of values in an expression, each with its attributes; none if one has no name."""
-    chains: list[list[str]] = []
-    goes_on = False
-    for step in steps:
-        if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            if not chains:
-                return []
-            if goes_on:
-                chains[-1].append(step.argval)
-        elif step.opname.startswith("LOAD_") and step.opname != "LOAD_CONST":
+    inside = [
+        step
+        for step in ran
+        if None not in (column, step.positions.col_offset)
+        and (line, column) <= step.positions[::2]
+        and step.positions[1::2] <= (end_line, end)
+        and step.opname != "PUSH_NULL"
+    ]
+    if not inside or "CALL" not in ran[-1].opname or inside[0].opname in _ATTRIBUTES:
+        return IOCall()
+    attributes = takewhile(lambda step: step.opname in _ATTRIBUTES, inside[1:])
+    chain = [step.argval for step in (inside[0], *attributes)]
+    name = ".".join(map(str, chain))
+    if chain[-1] in COMMITS:
+        jumps = (step.argval for step in steps[len(ran) :] if "JUMP" in step.opname)
+        return IOCall(name) if any(to <= instruction for to in jumps) else IOCall()
+    if not _LOADS.match(str(chain[-1])):
+        return IOCall()
+    values: list[str] = []
+    for step in inside:
+        # What a function in the call uses is not seen here.
+        if isinstance(step.argval, CodeType):
+            return IOCall(name)
+        if step.opname.startswith("LOAD_") and step.opname not in {"LOAD_CONST", *_ATTRIBUTES}:
             names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-            chains += [[name] for name in names if type(name) is str]
-            goes_on = True
-        elif step.opname not in ("PUSH_NULL", "CACHE"):
-            goes_on = False
-    return chains
+            values += [name for name in names if isinstance(name, str)]
+    is_known = code.co_flags & CO_OPTIMIZED and _READ_OTHERWISE.isdisjoint(used)
+    return IOCall(name, tuple(values) if is_known else ())
 
 
-def values_in_call(innermost: FrameType, code: int, call: IOCall) -> Hashable:
-    """Values in a load of the innermost frame with code of this ``id()``; None if not known."""
+def values_in_call(
+    innermost: FrameType, code: int, names: tuple[str, ...]
+) -> tuple[Hashable, ...] | None:
+    """Values with names in the innermost frame with code of this ``id()``; None if not known."""
     frame = next((one for one in frames_from(innermost) if id(one.f_code) == code), None)
-    if frame is None or call.names is None or not has_gil():
-        return None
     # A debugger copies such a mapping back into the frame.
-    if frame.f_trace or threading.gettrace() or threading.getprofile():
+    is_traced = threading.gettrace() or threading.getprofile() or not has_gil()
+    if frame is None or frame.f_trace or is_traced:
         return None
-    variables = frame.f_locals
+    variables, made_here = frame.f_locals, frame.f_code.co_varnames[frame.f_code.co_argcount :]
     try:
-        return tuple(_value(chain, variables, frame) for chain in call.names)
+        known = ChainMap(variables, frame.f_globals, vars(builtins))
+        return tuple(_comparable(known[name], name in made_here) for name in names)
     except LookupError:
         return None
     finally:
         clear_copy(variables)
 
 
-def _value(chain: tuple[str, ...], variables: Mapping[str, Any], frame: FrameType) -> Hashable:
-    name, *attributes = chain
-    code = frame.f_code
-    is_made_here = not attributes and name in code.co_varnames[code.co_argcount :]
-    for names in (variables, frame.f_globals, vars(builtins)):
-        if name in names:
-            break
-    value = names[name]
-    for attribute in attributes:
-        value = _attributes(value)[attribute]
-    return _comparable(value, is_made_here)
-
-
-def _attributes(value: object) -> Mapping[str, Any]:
-    try:
-        found: Mapping[str, Any] = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        raise LookupError from None
-    return found
-
-
-def _comparable(value: Any, is_made_here: bool = False) -> Hashable:
+def _comparable(value: Any, is_made_here: bool) -> Hashable:
     """A small value by which a value is known in another task."""
     kind = type(value)
-    known: Hashable = value
     if kind in _PLAIN or (kind in (str, bytes) and len(value) <= _MOST_TEXT):
+        known: Hashable = value
         return known
     if issubclass(kind, _CONSTANT):
         return id(value)
     if issubclass(kind, PurePath):
         return str(value)
-    if kind in (list, tuple) and len(value) <= _MOST_ITEMS:
-        return tuple(map(_comparable, value))
     # A file that the caller has opened may be at another place in each task.
     if kind.__name__ in _FILES and is_made_here and type(value.name) is str:
         return str(value.name)
     raise LookupError
 
 
-def hash_of_values(values: Hashable) -> int:
+def hash_of_values(values: tuple[Hashable, ...]) -> int:
     """Hash of values in which paths stand for the files as they are now."""
-    return hash(tuple(map(_state_of_file, values if isinstance(values, tuple) else (values,))))
+    return hash(tuple(map(_state_of_file, values)))
 
 
 def _state_of_file(value: Hashable) -> Hashable:
-    with suppress(OSError, ValueError, TypeError):
+    with suppress(OSError, ValueError):
         if isinstance(value, (str, bytes)) and len(value) < _LONGEST_PATH:
             found = os.stat(value)
             return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

@@ -21,7 +21,7 @@ from dask_diag.capture.keys import function_of
 from dask_diag.capture.metrics import ends_a_task, runs_a_task
 from dask_diag.capture.task import Line, StackSample, TimedTask
 from dask_diag.sampling.call_tree import LOADED, Run, Stacks, spread
-from dask_diag.sampling.io_calls import hash_of_values
+from dask_diag.sampling.io_calls import hash_of_values, values_in_call
 from dask_diag.sampling.probes import SampledTask
 from dask_diag.sampling.sampler import Listener, TaskRun, thread_frames
 from dask_diag.sampling.walker import Stack, Walker
@@ -36,7 +36,7 @@ _LATE = 0.05
 """Seconds, or else intervals, from which on the sampler is far too late."""
 _LATE_INTERVALS = 5
 _MOST_INPUTS = 4
-"""Inputs of a task that are compared at a line."""
+"""Loads of a task that are compared."""
 _NAN = float("nan")
 _CPU_OF_OTHERS = sys.platform == "linux" and hasattr(time, "clock_gettime")
 
@@ -118,14 +118,17 @@ class StackTaskProbe:
         self._ticks = ticks_until(self._last, probe.interval)
         # Who takes this out counts: the task may stop while the sampler is at work.
         self._turn = [True]
-        self._loads: dict[Line, dict[int, int]] = {}
+        self._loads: set[tuple[int, int]] = set()
 
-    def load(self, line: Line, values: Hashable, ident: int) -> None:
-        """Count a load of these values on a thread, once in the task."""
-        known, number = self._loads.setdefault(line, {}), hash(values)
-        if number not in known and len(known) < _MOST_INPUTS:
-            known[number] = hash((hash_of_values(values), os.getpid(), ident))
-            self._see_load(line, known[number])
+    def with_load(self, stack: Stack, values: tuple[Hashable, ...], ident: int) -> Stack:
+        """The stack with a line of what is loaded, if it is new in the task."""
+        place, code, _ = stack.load or (0, 0, ())
+        load = code, hash(values)
+        if load in self._loads or len(self._loads) >= _MOST_INPUTS:
+            return stack
+        self._loads.add(load)
+        loaded = hash((hash_of_values(values), os.getpid(), ident))
+        return Stack((*stack.lines, Line(LOADED, line=loaded, first=-2 - place)))
 
     def sample(self, stack: Stack, now: float, ticks: int) -> None:
         """Count a stack that was read `now`, at tick number `ticks`."""
@@ -189,9 +192,6 @@ class StackTaskProbe:
     def _note_late(self, now: float, since: float) -> None:
         """Record a late sample."""
 
-    def _see_load(self, line: Line, loaded: int) -> None:
-        """Record a load."""
-
 
 class LocalStackTaskProbe(StackTaskProbe):
     """Stacks of a task of this process: samples are counted at once."""
@@ -224,10 +224,6 @@ class LocalStackTaskProbe(StackTaskProbe):
         for stacks in self.task.computation.stacks:
             stacks.note_late(now, since)
 
-    def _see_load(self, line: Line, loaded: int) -> None:
-        for stacks in self.task.computation.stacks:
-            stacks.see_load(line, loaded)
-
 
 class RemoteStackTaskProbe(StackTaskProbe):
     """Stacks of a task in a worker process: samples are sent with its result."""
@@ -246,13 +242,8 @@ class RemoteStackTaskProbe(StackTaskProbe):
     def samples(self) -> tuple[StackSample, ...]:
         """Samples so far."""
         cycle = self.probe.cycle
-        # Copies in one step: the sampler may be at work.
-        loads = [
-            (self.start, (line, Line(LOADED, line=loaded)), 0.0, 0.0, 0)
-            for line, known in self._loads.copy().items()
-            for loaded in known.copy().values()
-        ]
-        return *loads, *(
+        # A copy in one step: the sampler may be at work.
+        return tuple(
             ((number + 0.5) * cycle, stack.lines if stack else (), seconds, cpu, count)
             for (number, stack), (seconds, cpu, count) in self._seen.copy().items()
         )
@@ -285,12 +276,12 @@ def sample_stacks(passed: float) -> None:
         if innermost is None or task_probe.start > before or not task_probe.is_due(ticks):
             continue
         stack = _walker.stack_of(innermost, task_probe.task.task)
-        values = stack.loaded(innermost) if stack is not None and stack.loading else None
+        values = stack and stack.load and values_in_call(innermost, *stack.load[1:])
         # If the run goes on before and after, it did when the frame was read.
         if stack is not None and run.goes_on(task_probe):
+            if values:
+                stack = task_probe.with_load(stack, values, ident)
             task_probe.sample(stack, now, ticks)
-            if values is not None:
-                task_probe.load(stack.loading, values, ident)
 
 
 def keep_code() -> None:

@@ -7,14 +7,14 @@ so that each distinct stack is made into text only once.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Set
+from collections.abc import Set
 from types import CodeType, FrameType
 
 from dask_diag.capture.keys import function_name, name_of_function
 from dask_diag.capture.metrics import runs_in_collections
 from dask_diag.capture.task import Line
 from dask_diag.hooks.stack import called_from, clocks_around_steps, is_machinery
-from dask_diag.sampling.io_calls import NO_CALL, IOCall, io_call, values_in_call
+from dask_diag.sampling.io_calls import IOCall, io_call
 from dask_diag.system.code import USER, owner_of_file
 from dask_diag.system.interpreter import has_gil
 
@@ -22,6 +22,8 @@ _MAX_BYTES = 4_000_000
 
 
 _DASK_ITSELF = Line("(dask itself)")
+Load = tuple[int, int, tuple[str, ...]]
+"""Number of a line from the inside, the ``id()`` of its code, and names of values."""
 
 
 class Stack:
@@ -32,23 +34,16 @@ class Stack:
     lines : tuple of Line
     nodes : dict
         Node of the stack in each `Stacks`.
-    loading : Line or None
-        The innermost line of the program, if it loads data.
+    load : tuple or None
+        If the innermost line of the program loads data: see `Load`.
     """
 
-    __slots__ = ("_call", "_code", "lines", "loading", "nodes")
+    __slots__ = ("lines", "load", "nodes")
 
-    def __init__(
-        self, lines: tuple[Line, ...], loading: tuple[Line, int, IOCall] | None = None
-    ) -> None:
+    def __init__(self, lines: tuple[Line, ...], load: Load | None = None) -> None:
         self.lines = lines
+        self.load = load
         self.nodes: dict[object, int] = {}
-        self.loading: Line | None = loading[0] if loading else None
-        _, self._code, self._call = loading or (None, 0, NO_CALL)
-
-    def loaded(self, innermost: FrameType) -> Hashable:
-        """Values in the load; None if not known. They are not to be kept."""
-        return values_in_call(innermost, self._code, self._call)
 
 
 class Walker:
@@ -69,10 +64,10 @@ class Walker:
 
     def forget(self) -> None:
         """Release all code objects."""
+        io_call.cache_clear()
         self._codes: dict[int, CodeType] = {}
         self._machinery: set[int] = set()
         self._lines: dict[tuple[int, int], Line] = {}
-        self._calls: dict[tuple[int, int], IOCall] = {}
         self._stacks: dict[bytes, Stack] = {}
         self._size = 0
 
@@ -125,8 +120,8 @@ class Walker:
         self._forget_if_full()
         lines = [called] if called else []
         outermost = len(lines)
-        loading: tuple[Line, int, IOCall] | None = None
-        is_inside = True
+        call: IOCall | None = None
+        load: Load | None = None
         frame: FrameType | None = innermost
         for code, instruction in zip(instructions[::2], instructions[1::2], strict=True):
             # The thread may have gone on meanwhile.
@@ -134,15 +129,15 @@ class Walker:
                 return None
             if frame.f_code.co_filename not in clocks_around_steps:
                 line = self._line_of(frame)
-                if is_inside and owner_of_file(line.file) == USER:
-                    is_inside, call = False, self._call_of(frame)
+                if call is None and owner_of_file(line.file) == USER:
+                    call = io_call(frame.f_code, instruction)
                     line = line._replace(call=call.name)
-                    loading = (line, code, call) if call.names is not None else None
+                    load = (len(lines), code, call.values) if call.values else None
                 lines.append(line)
             if not is_machinery(frame.f_code):
                 outermost = len(lines)
             frame = frame.f_back
-        return self._store(key, Stack(tuple(lines[:outermost][::-1]), loading))
+        return self._store(key, Stack(tuple(lines[:outermost][::-1]), load))
 
     def _line_of(self, frame: FrameType) -> Line:
         code = frame.f_code
@@ -152,13 +147,6 @@ class Walker:
             self._keep(code)
             line = self._lines[instruction] = _line_of_code(code, frame.f_lineno or 0)
         return line
-
-    def _call_of(self, frame: FrameType) -> IOCall:
-        instruction = id(frame.f_code), frame.f_lasti
-        call = self._calls.get(instruction)
-        if call is None:
-            call = self._calls[instruction] = io_call(frame.f_code, frame.f_lasti)
-        return call
 
     def _forget_if_full(self) -> None:
         if self._size > _MAX_BYTES:

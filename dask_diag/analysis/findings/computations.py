@@ -21,11 +21,11 @@ from dask_diag.analysis.findings.rule import (
     in_words,
     largest,
     rule,
-    seconds_of_functions,
     seconds_sampled,
     severity_of,
     sums_of_tasks,
     where_of_intervals,
+    where_of_samples,
     where_of_tasks,
 )
 from dask_diag.analysis.groups import counts_by, rows_by, sums_by, totals_by
@@ -93,7 +93,7 @@ def _loads_again(analysis: Analysis) -> Diagnosis | None:
         + " of a module that tasks import" * ("processes" in analysis.schedulers)
         + "; or once for many rows (map_partitions), or for all that needs it in one task; or pass "
         "the loaded object to the tasks, if it is small",
-        where_of_tasks(analysis, seconds_of_functions(analysis, line.chosen)),
+        where_of_samples(analysis, line.chosen),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from dask_diag.analysis.cpu import share_of_others
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.groups import sums_by, totals_by
+from dask_diag.analysis.groups import sums_by
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import ProgramLine, program_lines
 from dask_diag.analysis.memory import MemoryHeadroom
@@ -411,13 +411,11 @@ def seconds_sampled(recording: Recording, chosen: BoolArray) -> float:
     return float(recording.samples.seconds[chosen].sum())
 
 
-def seconds_of_functions(analysis: Analysis, chosen: BoolArray) -> FloatArray:
-    """Seconds of each task, multiplied by the share that its function has of the chosen samples."""
-    samples, functions = analysis.recording.samples, analysis.tasks.function
-    shares = totals_by(samples.function, samples.seconds * chosen)
-    weights = np.array([shares.get(name, 0.0) for name in functions.values])
-    weighted: FloatArray = analysis.task_seconds * weights[functions.codes]
-    return weighted
+def where_of_samples(analysis: Analysis, chosen: BoolArray) -> FindingLocation:
+    """Place of the tasks of functions that have some of the chosen samples."""
+    functions = analysis.recording.samples.function[chosen].tolist()
+    weights = analysis.task_seconds * analysis.tasks.function.is_in(functions)
+    return where_of_tasks(analysis, weights)
 
 
 def lines_sampled(recording: Recording, chosen: BoolArray) -> list[ProgramLine]:

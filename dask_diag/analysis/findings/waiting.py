@@ -33,11 +33,11 @@ from dask_diag.analysis.findings.rule import (
     line_clause,
     on_memory,
     rule,
-    seconds_of_functions,
     seconds_sampled,
     severity_of,
     simulated,
     sums_of_tasks,
+    where_of_samples,
     where_of_tasks,
 )
 from dask_diag.analysis.findings.scheduling import gain_of_single_tasks, overhead_in_transit
@@ -158,7 +158,7 @@ def _committing(analysis: Analysis) -> Diagnosis | None:
         ),
         "call it once at the end of the task, or after thousands of rows (for a database one "
         "transaction, with executemany); more tasks at once wait for each other",
-        where_of_tasks(analysis, seconds_of_functions(analysis, line.chosen)),
+        where_of_samples(analysis, line.chosen),
     )
 
 
