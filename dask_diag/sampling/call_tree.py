@@ -32,9 +32,12 @@ So a thread has at most five such tasks in a cycle, two of them at its ends, and
 bounded by stacks and cycles, however many tasks there are.
 """
 LOADED = "(loaded)"
-"""Name of a last line with the hash of what is loaded; `first` is where the line is that loads."""
+"""Name of a last line with the hash of what is loaded; `first` is where the line is that loads.
+
+`call` is the start of the task: a sample may be in several cycles.
+"""
 MOST_LOADED = 10_000
-"""Hashes of inputs that are remembered of a line."""
+"""Loads that are remembered of a line."""
 Location = TypeVar("Location")
 
 _NOTHING = 1e-9
@@ -234,7 +237,7 @@ class Stacks:
         self.cut = 0
         self._lock = threading.Lock()
         self._lines: dict[Line, int] = {}
-        self._loads: dict[Line, list[int]] = {}
+        self._loads: dict[Line, set[Line]] = {}
         self._children: dict[int, int] = {}
         self._parents = array("i")
         self._line_of_node = array("I")
@@ -298,7 +301,7 @@ class Stacks:
                 self.cycle,
                 dict(self._closed),
                 [
-                    (number, line.call, len(known), len(known) - len(set(known)))
+                    (number, line.call, len(known), len(known) - len({one.line for one in known}))
                     for line, number in self._lines.items()
                     if line.call
                     for known in [self._loads.get(line, ())]
@@ -309,9 +312,9 @@ class Stacks:
         node = NO_NODE
         for line in lines:
             if line.name == LOADED:
-                known = self._loads.setdefault(lines[line.first], [])
+                known = self._loads.setdefault(lines[line.first], set())
                 if len(known) < MOST_LOADED:
-                    known.append(line.line)
+                    known.add(line)
                 break
             number = self._lines.setdefault(line, len(self._lines))
             # Parent and line in one integer: a dict of integers takes less memory than one of

@@ -128,7 +128,8 @@ class StackTaskProbe:
             return stack
         self._loads.add(load)
         loaded = hash((hash_of_values(values), os.getpid(), ident))
-        return Stack((*stack.lines, Line(LOADED, line=loaded, first=-2 - place)))
+        line = Line(LOADED, "", loaded, -2 - place, str(self.start))
+        return Stack((*stack.lines, line))
 
     def sample(self, stack: Stack, now: float, ticks: int) -> None:
         """Count a stack that was read `now`, at tick number `ticks`."""
