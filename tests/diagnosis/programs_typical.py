@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -16,6 +19,8 @@ from tests.diagnosis.program import PROCESSES, SLEEPING, STARTUP, Program, threa
 from tests.diagnosis.work_typical import (
     PART,
     count_words,
+    look_up,
+    look_up_quickly,
     merge,
     own_scaled_sum,
     poll,
@@ -184,6 +189,26 @@ def healthy_words(_: None, remedied: bool) -> int:
     return int(sum(dask.compute(*(delayed(count_words)(n, 1_000_000) for n in range(16)))))
 
 
+@contextlib.contextmanager
+def files_of_words() -> Iterator[list[str]]:
+    """Files with the same words."""
+    words = {f"word {n}": n for n in range(400_000)}
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, f"{n}.pickle") for n in range(16)]
+        for file in files:
+            file.write_bytes(pickle.dumps(words))
+        yield [*map(str, files)]
+
+
+def loaded_in_each_task(files: list[str], remedied: bool) -> int:
+    function = delayed(look_up_quickly if remedied else look_up)
+    return int(sum(dask.compute(*(function(files[0], n) for n in range(16)))))
+
+
+def healthy_files(files: list[str], remedied: bool) -> int:
+    return int(sum(dask.compute(*map(delayed(look_up), files, range(16)))))
+
+
 BUSY: frozenset[str] = frozenset({"tasks-too-small", "scheduler-bound", "graph-preparation"})
 """What too many tasks may have, all of it."""
 
@@ -268,6 +293,19 @@ PROGRAMS = (
         # It is copied, too.
         true=frozenset({"graph-preparation"}),
         remaining=frozenset({"slow-start", "graph-preparation"}),
+    ),
+    Program(
+        "words loaded in each task",
+        loaded_in_each_task,
+        "repeated-work",
+        true=frozenset({"gil-bound", "garbage-collection"}),
+        prepare=files_of_words,
+    ),
+    Program(
+        "healthy: files of their own",
+        healthy_files,
+        true=frozenset({"gil-bound", "garbage-collection"}),
+        prepare=files_of_words,
     ),
     Program("healthy: random numbers", healthy_random),
     Program("healthy: transposed", healthy_transpose),

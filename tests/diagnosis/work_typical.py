@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import pickle
 import subprocess
 import sys
 import threading
@@ -102,3 +104,23 @@ def with_pandas(n: int) -> int:
 def text_length(item: int) -> int:
     """Next to nothing."""
     return len(str(item))
+
+
+def load_words(path: str) -> dict[str, int]:
+    """Words with their numbers."""
+    with open(path, "rb") as file:
+        words: dict[str, int] = pickle.load(file)
+    return words
+
+
+load_words_once = functools.cache(load_words)
+
+
+def look_up(path: str, n: int) -> int:
+    """Load all words for one of them."""
+    return load_words(path)[f"word {n}"]
+
+
+def look_up_quickly(path: str, n: int) -> int:
+    """Keep the words that were loaded."""
+    return load_words_once(path)[f"word {n}"]
