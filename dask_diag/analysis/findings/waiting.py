@@ -74,6 +74,8 @@ FIRST_OF_LATER = 0.85
 time: the first of them hardly waits."""
 ROUNDS = 3
 """Least number of tasks of each worker, of which that is said."""
+COMMITTING = 0.2
+"""Least share of the tasks' seconds off the CPU in a commit that they repeat in a loop."""
 FASTER_SERVER = (
     "more tasks at once cannot help: ask for several items in each call, raise the limit, or ask "
     "several servers"
@@ -142,9 +144,11 @@ def _committing(analysis: Analysis) -> Diagnosis | None:
     ]
     waited, line = max(commits, key=lambda pair: pair[0], default=(0.0, None))
     share = waited / analysis.in_tasks
-    if line is None or share < MOSTLY_WAITING:
+    if line is None or share < COMMITTING:
         return None
-    lost = min(analysis.wall_of_tasks(seconds_sampled(recording, line.chosen)), analysis.computing)
+    # Other calls of the tasks wait meanwhile for those that commit.
+    waits = max(seconds_sampled(recording, line.chosen), analysis.waited(*WAITS))
+    lost = min(analysis.wall_of_tasks(waits), analysis.computing)
     return Diagnosis(
         severity_of(share),
         Gain(lost),
