@@ -38,7 +38,7 @@ from dask_diag.analysis.findings.rule import (
     sums_of_tasks,
     where_of_tasks,
 )
-from dask_diag.analysis.findings.scheduling import gain_of_single_tasks, overhead_in_transit
+from dask_diag.analysis.findings.scheduling import overhead_in_transit
 from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.lines import (
     ProgramLine,
@@ -724,8 +724,9 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
         return None
     computing = _seconds_of_programs(analysis)
     workers, lost = _workers_worth_having(analysis, computing > OF_CHILDREN * waited)
-    # What single tasks in place of batches gain needs no threads.
-    if lost - gain_of_single_tasks(analysis) < WORTH_REPORTING * analysis.computing:
+    # As many threads as processes gain the start of these, and single tasks in place of batches.
+    no_more = _gained_in_threads(analysis, round(analysis.workers))
+    if lost - no_more < WORTH_REPORTING * analysis.computing:
         return None
     for_programs = analysis.waited(Activity.CHILD_WAIT)
     how = "slept or waited for I/O"
