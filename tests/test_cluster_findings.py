@@ -21,7 +21,7 @@ from .recordings import (
     with_stacks,
     with_waits,
 )
-from .test_cluster_occupancy import EVENTS, NAN, ONE, moved, recording
+from .test_cluster_occupancy import EVENTS, NAN, ONE, moved, on_loop, recording
 
 pytestmark = pytest.mark.once
 
@@ -136,6 +136,37 @@ def test_fewer_workers_are_advised_only_if_a_host_has_several():
     together = by_code(addressed(large, host=["one", "one"]))["transfer-bound"].advice
     assert "Client(" not in apart
     assert "Client(n_workers=..., threads_per_worker=...)" in together
+
+
+@pytest.mark.parametrize(
+    ("threads", "cpu", "code"),
+    [(2, 0.0, "busy-thread"), (1, 0.0, "io-bound"), (2, 0.6, None)],
+    ids=["it blocks", "no other thread waits", "it computes"],
+)
+def test_a_coroutine_that_blocks_its_event_loop(threads, cpu, code):
+    """A worker runs ten of one second, one at a time; the other threads wait."""
+    tasks = [(f"a/{n % threads}", 0, n, n + 1, n + 1) for n in range(10)]
+    metrics = on_loop(*((n, 1.0) for n in range(10)), cpu=cpu)
+    made = on_cluster(tasks, [("a", threads, 0.0, NAN)], metrics=metrics)
+    made = with_columns(made, "tasks", thread_cpu=[cpu] * 10, thread_noncpu=[1 - cpu] * 10)
+    found = by_code(made)
+    assert (found.keys() & {"busy-thread", "io-bound"}) == ({code} if code else set())
+    if code:
+        assert "plain functions (`def`)" in found[code].advice
+    # The other thread waits but for the last task.
+    assert_found(found, "busy-thread", "high" if code == "busy-thread" else None, 4.5)
+
+
+def test_coroutines_that_await_have_no_such_finding():
+    """Ten at a time of one second, of which each has the loop for a moment."""
+    tasks = [(f"a/{n}", 0, 0, 1, 1) for n in range(10)]
+    metrics = on_loop(*((n, 0.01) for n in range(10)))
+    made = on_cluster(tasks, [("a", 10, 0.0, NAN)], stop=1.0, metrics=metrics)
+    found = by_code(made)
+    assert "busy-thread" not in found
+    # They are not sampled: no way to record what they wait for is advised.
+    assert "waits=True" not in found["io-bound"].advice
+    assert "`def`" not in found["io-bound"].advice
 
 
 def test_a_straggler_costs_what_the_simulator_says():
