@@ -89,22 +89,19 @@ class ClusterTables:
 
     def computations(self, logs: Sequence[ClusterLog], now: float) -> Increment:
         """Computations done since the previous call, and current computations."""
-        finished: list[_Row] = []
-        running: list[_Row] = []
+        rows: tuple[list[_Row], list[_Row]] = [], []
         for log in logs:
             for number, computation in log.computations.copy().items():
                 key, stop = (id(log), number), computation.stop
                 if key in self._final:
                     continue
-                row = computation, log
-                if log.has_ended or (
-                    stop is not None and now - (stop - log.offset) > _SECONDS_UNTIL_FINAL
-                ):
+                is_running = not log.has_ended and (
+                    stop is None or now - (stop - log.offset) <= _SECONDS_UNTIL_FINAL
+                )
+                if not is_running:
                     self._final.add(key)
-                    finished.append(row)
-                else:
-                    running.append(row)
-        return _computations_tables(finished, now), _computations_tables(running, now)
+                rows[is_running].append((computation, log))
+        return _computations_tables(rows[0], now), _computations_tables(rows[1], now)
 
     def _tables_of(self, batch: Batch, log: ClusterLog, position: int) -> Tables:
         ids = np.frombuffer(batch.ids, np.int64)
