@@ -142,6 +142,28 @@ def test_coroutines_are_not_sampled_and_said_to_be_so(client):
     assert of_tasks.seconds.sum() == pytest.approx(0.1, abs=0.1)
 
 
+async def blocks(seconds):
+    time.sleep(seconds)
+    spin(seconds)
+    await asyncio.sleep(seconds)
+    spin(seconds)
+
+
+def test_coroutines_have_their_event_loop_while_they_do_not_await(client):
+    with Profiler() as prof:
+        client.submit(blocks, 0.1).result()
+    (row,) = prof.recording.metrics.to_dicts()
+    assert (row["activity"], row["unit"]) == ("event-loop", "seconds")
+    # On a busy machine it computes for longer.
+    tasks = prof.recording.tasks
+    (took,) = tasks.stop - tasks.start
+    assert 0.29 < row["value"] < took - 0.09
+    assert row["cpu"] == pytest.approx(0.2, abs=0.05)
+    # A task is divided as other tasks are.
+    seconds = {row["activity"]: row["value"] for row in activities(prof.recording).to_dicts()}
+    assert seconds["thread-cpu"] == pytest.approx(0.2, abs=0.05)
+
+
 def test_what_still_runs_is_sampled_until_the_end(client):
     # Where a test before had the end of a task raise, that task is there.
     before = set(running_tasks)

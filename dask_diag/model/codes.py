@@ -82,6 +82,7 @@ class Activity:
     RESCHEDULED = "rescheduled"
     TRANSFER = "transfer"
     SPILL = "spill"
+    EVENT_LOOP = "event-loop"
     GRAPH = "graph"
     STARTUP = "startup"
     PROFILERS = "profilers"
@@ -218,6 +219,8 @@ WORKER_ACTIVITIES = {
     Activity.PROFILERS: "No task yet: the profilers started with a computation.",
     Activity.TRANSFER: "A free worker of a cluster waited for results from other workers.",
     Activity.SPILL: "A free worker of a cluster waited while it spilled or unspilled results.",
+    Activity.EVENT_LOOP: "A free worker of a cluster waited while a coroutine computed or blocked "
+    "on its event loop.",
     Activity.OVERHEAD: "A worker was free while a task was ready or a result waited to be "
     "collected.",
     Activity.OTHER: "A worker may have been busy: a task of unknown running time was in flight. Or "

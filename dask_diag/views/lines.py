@@ -331,7 +331,7 @@ def _metered(recording: Recording) -> Iterator[Line]:
     amounts = {
         of: value
         for of, value in metered_amounts(recording).items()
-        if of[0] not in (Activity.GC, IN_TASKS)
+        if of[0] not in (Activity.GC, Activity.EVENT_LOOP, IN_TASKS)
     }
     cpu = metered_cpu(recording)
     parts = [
