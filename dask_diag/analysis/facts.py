@@ -36,6 +36,7 @@ from dask_diag.formatting import count
 from dask_diag.model.codes import NO_GIL, Activity
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import seconds_of_tasks
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -214,9 +215,8 @@ class Analysis:
 
     @cached_property
     def task_seconds(self) -> FloatArray:
-        """Seconds that each task had a worker, until it seceded; 0 if not known."""
-        tasks = self.tasks
-        return np.nan_to_num(np.fmin(tasks.stop, tasks.seceded) - tasks.start)
+        """Task time of each task; 0 if not known."""
+        return np.nan_to_num(seconds_of_tasks(self.tasks))
 
     @cached_property
     def in_tasks(self) -> float:

@@ -22,6 +22,7 @@ from dask_diag.formatting import count
 from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import seconds_of_tasks
 
 _LISTED = 10
 
@@ -38,7 +39,7 @@ def by_function(recording: Recording) -> Table:
     """
     tasks = recording.tasks
     labels = tasks.function
-    wall = tasks.stop - tasks.start
+    wall = seconds_of_tasks(tasks)
     seconds = _known_sums(labels, wall)
     cpu, noncpu = cpu_and_noncpu(recording)
     return table_by(
