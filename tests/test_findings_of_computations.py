@@ -192,6 +192,30 @@ def test_who_shuffles_through_files_cannot_release_the_gil():
         assert ("gil-bound" in by_code(with_columns(made, "tasks", function=functions))) == is_found
 
 
+def test_a_finding_names_the_steps_that_fused_tasks_mostly_run():
+    made = with_columns(with_waits(in_rounds(16, 2, 0.5), "gil-wait"), "tasks", group=[0] * 16)
+    made = with_columns(made, "tasks", function=["flatten"] * 16)
+    cases = {
+        (0.6, 0.3, 0.1): "parse (in flatten)",
+        (0.4, 0.3, 0.3): "parse and clean (in flatten)",
+        (0.1, 0.3, 0.6): "flatten",
+        (float("nan"), float("nan"), float("nan")): "flatten",
+    }
+    for took, name in cases.items():
+        steps = {
+            "group": [0] * 3,
+            "function": ["parse", "clean", "flatten"],
+            "line": [-1] * 3,
+            "how": ["name"] * 3,
+            "seconds": took,
+            "cpu_seconds": took,
+            "timed": [int(took[0] == took[0])] * 3,
+        }
+        found = by_code(with_tables(made, steps=steps))["gil-bound"]
+        assert f"Mostly in {name}" in found.evidence
+        assert found.where.functions == (name,)
+
+
 def computed_inside(number, share, cpu, others=0.0):
     """Ten tasks of a second on two of two CPUs, of which this share is computations inside."""
     recording = in_rounds(10, 2, cpu)

@@ -383,7 +383,8 @@ def _critical_path(analysis: Analysis, verbose: bool) -> Iterator[Line]:
     path = analysis.critical_path
     wall = float(path.computations["wall"].sum())
     if path.length:
-        names = [shown(name, 24) for name in path.functions["function"].tolist()[:3]]
+        longest = analysis.named(path.functions["function"].tolist()[:3])
+        names = [shown(name, 24) for name in longest]
         more = ", …" if len(path.functions) > len(names) else ""
         functions = f" ({', '.join(names)}{more})" if verbose else ""
         is_serial = path.cpu_scheduler > path.length

@@ -61,7 +61,7 @@ def large_arguments(analysis: Analysis) -> Diagnosis | None:
             "each{line}. It went through the client and the scheduler once for each task",
             given=given,
             tasks=tasks,
-            functions=top_functions(recording, np.ones(len(analysis.tasks))),
+            functions=top_functions(analysis, np.ones(len(analysis.tasks))),
             each=given / tasks,
             line=_at(analysis, sending),
         ),
@@ -161,7 +161,7 @@ def large_results(analysis: Analysis) -> Diagnosis | None:
             lost=lost,
             wall=wall,
             size=size,
-            functions=top_functions(recording, weights),
+            functions=top_functions(analysis, weights),
             line=_at(analysis, bringing),
         ),
         "bring all in one call, client.gather(futures), in place of future.result(); or "

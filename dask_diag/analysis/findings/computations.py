@@ -83,7 +83,7 @@ def chunks_read_again(analysis: Analysis) -> Diagnosis | None:
             "Tasks of {function} read {chunks:chunk} of a stored array {times:mean} times each, "
             "because the borders of the array's chunks ({name}) cross the stored ones. Reading "
             "took {took:seconds} of task time ({share:share})",
-            function=worst["function"],
+            function=analysis.named([worst["function"]]),
             chunks=chunks,
             times=worst["runs"] / chunks,
             name=worst["step"],
@@ -165,7 +165,7 @@ def _most_repeated(analysis: Analysis, whole: _Repeats, steps: _RepeatedSteps) -
         "{keys:different key} in {computations:computation}",
         repeats=(is_of_function & whole.is_repeat).sum(),
         runs=is_of_function.sum(),
-        function=function,
+        function=analysis.named([function]),
         keys=(is_of_function & ~whole.is_repeat).sum(),
         computations=(counts_by(tasks.computation[is_of_function]) > 0).sum(),
     )

@@ -51,7 +51,8 @@ def cache_pressure(analysis: Analysis) -> Diagnosis | None:
     peak, allowed = total.peak, float(limits.min())
     if peak < NEAR * allowed:
         return None
-    names = sorted(by_function, key=lambda name: -by_function[name].peak)[:MOST_NAMED]
+    largest_first = sorted(by_function, key=lambda name: -by_function[name].peak)
+    names = analysis.named(largest_first[:MOST_NAMED])
     is_high = total.amounts[:-1] >= NEAR * allowed
     return Diagnosis(
         "high" if peak >= VERY_NEAR * allowed else "medium",
@@ -68,7 +69,7 @@ def cache_pressure(analysis: Analysis) -> Diagnosis | None:
         "fewer workers",
         FindingLocation(
             merged_intervals(total.times[:-1][is_high], total.times[1:][is_high]),
-            functions=tuple(names),
+            functions=names,
         ),
     )
 

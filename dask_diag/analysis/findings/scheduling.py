@@ -85,7 +85,7 @@ def serial_chain(analysis: Analysis) -> Diagnosis | None:
             chain=chain,
             wall=analysis.wall,
             added_up=analysis.added_up,
-            functions=path.functions["function"].tolist()[:MOST_NAMED],
+            functions=analysis.named(path.functions["function"].tolist()[:MOST_NAMED]),
         ),
         compute_together(number)
         + "split the chain into independent parts (combine results in a tree, not one after "
