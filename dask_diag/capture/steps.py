@@ -9,7 +9,6 @@ counted by the slices that tasks take of the array.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
@@ -17,11 +16,17 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from dask_diag.capture.keys import function_of_key, name_of_function
-from dask_diag.hooks.stack import DataNode, Graph, Task, execute_subgraph, is_fused, steps_of
-from dask_diag.model.codes import STORED_CHUNKS
+from dask_diag.hooks.stack import (
+    DataNode,
+    Graph,
+    Task,
+    block_of,
+    execute_subgraph,
+    is_fused,
+    steps_of,
+)
+from dask_diag.model.codes import STORED_CHUNKS, TOKEN
 
-TOKEN = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])")
-"""The end of a name that dask gave to work. The user may give a name to other work, too."""
 MOST_KEYS = 100_000
 """Keys of steps that are remembered, as hashes: about 8 MB. Later ones are not counted."""
 
@@ -72,7 +77,7 @@ class SeenSteps:
                 # The steps of a block have names only: the block is the task's.
                 inside = block[1:] if type(name) is str and isinstance(block, tuple) else ()
                 step_key = (name, *inside) if inside else name
-                read = _block_of(step)
+                read = block_of(step)
                 if is_whole and read is None:
                     continue
                 names = _head(key), _head(step_key)
@@ -97,14 +102,6 @@ def _rows(groups: Mapping[tuple[object, object], list[Any]]) -> Iterator[Repeate
         if head in repeated:
             names = function_of_key((head,)), function_of_key((step_head,))
             yield RepeatedStep(*names, " ".join(_calls_of(step)), runs, repeats)
-
-
-def _block_of(task: Task) -> Hashable:
-    """The key of the block of a file that a task reads and parses; None for other tasks."""
-    first = task.args[0] if task.args else None
-    if type(first) is not Task or type(first.key) is not str:
-        return None
-    return first.key if first.key.startswith("read-block-") else None
 
 
 _ORIGINAL = "original-"

@@ -14,7 +14,7 @@ from dask_diag.analysis.cpu import share_of_others
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.groups import sums_by
 from dask_diag.analysis.intervals import Intervals
-from dask_diag.analysis.lines import ProgramLine, program_lines
+from dask_diag.analysis.lines import ProgramLine, own_lines, program_lines
 from dask_diag.analysis.memory import MemoryHeadroom
 from dask_diag.analysis.task_times import is_attached
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
@@ -436,6 +436,12 @@ def line_clause(lines: Sequence[ProgramLine]) -> str:
         if line.seconds >= WORTH_NAMING * total
     ]
     return f". Hottest line{'s' * (len(most) > 1)}: {', '.join(most)}" if most else ""
+
+
+def at_line(analysis: Analysis, weights: FloatArray) -> str:
+    """Clause on the line of the program with most of some seconds of samples; or empty."""
+    lines = own_lines(analysis.recording, weights)
+    return f", at {lines[0]}" if lines else ""
 
 
 def mostly_in(functions: Sequence[str]) -> str:
