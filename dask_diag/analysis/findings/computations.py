@@ -396,8 +396,6 @@ IDLE_CPUS = 0.3
 """Least share of the CPUs that neither the program nor others used meanwhile."""
 LEFT_BY_OTHERS = 1 / 3
 """Share of the CPUs that other programs are taken to leave if this one needs them."""
-
-
 WAITED_FOR = 0.25
 """Least share of their time in which tasks waited for other threads, if waits were recorded."""
 MOSTLY_AGAIN = 0.5
