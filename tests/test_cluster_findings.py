@@ -443,6 +443,25 @@ def test_tasks_in_tasks_are_small_and_data_on_the_way_is_no_overhead(moving, is_
     assert "201 tasks on 1 worker" in made.summary()
 
 
+@pytest.mark.parametrize(("different", "again"), [(2, 6), (4, 4), (8, 0)])
+def test_tasks_that_compute_on_their_own_cluster_run_the_same_again(different, again):
+    inner = [("a/0", n, n, n + 1.0, n + 1.0) for n in range(8)]
+    made = on_cluster([("a/1", 0.0, 0.0, 9.0, 9.0, 0.0, 0.1), *inner], [ONE], stop=9.0)
+    keys = ["f-0", *(f"load-{n % different}" for n in range(8))]
+    made = with_columns(made, "tasks", key=keys, function=["f", *["load"] * 8])
+    computes = ("compute", f"{PACKAGES}/dask/base.py", 600, 590)
+    made = with_stacks(made, [((0.0, 9.0), "f", [MAIN, computes, WAITS], 0.1, 0.1)])
+    finding = by_code(made).get("nested-computations")
+    assert bool(finding) == bool(again)
+    if finding:
+        assert finding.certainty == "upper_bound"
+        assert finding.evidence == (
+            "1 task of f computed with dask inside, at main (~/code/main.py:5), and waited for it: "
+            f"{again} of 8 runs of load repeated earlier ones"
+        )
+        assert "compute it once" in finding.advice
+
+
 def test_a_lock_of_the_cluster_is_named_by_the_line_that_asks_for_it():
     takes = [MAIN, ("Semaphore.__enter__", f"{PACKAGES}/distributed/semaphore.py", 400, 390), WAITS]
     waiting = [*takes, ("Event.wait", "/usr/lib/python3.12/threading.py", 629, 600)]

@@ -10,9 +10,10 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import wait
+from distributed import secede, wait
 
 from dask_diag import Profiler, SamplingProfiler, activities, context_meter, load, record
+from dask_diag.analysis.functions import by_function
 from dask_diag.model.codes import Root
 from dask_diag.sampling.sampler import running_tasks
 
@@ -87,6 +88,29 @@ def test_lines_have_their_seconds_on_each_worker(retried):
         assert {row["name"] for row in sprof.tree(root="tasks").to_dicts()} >= {"two_lines"}
         assert "spin_until" in str(sprof.summary())
         assert len(recording.tasks) == 0
+
+    retried(measure)
+
+
+def waits_for_others():
+    spin(0.1)
+    secede()
+    time.sleep(0.5)
+    spin(0.1)
+
+
+def test_waiting_after_it_seceded_is_no_time_of_a_task(retried, client):
+    def measure():
+        with Profiler() as prof, SamplingProfiler() as sprof:
+            client.gather([client.submit(waits_for_others, pure=False) for _ in range(4)])
+        (row,) = by_function(prof.recording).to_dicts()
+        tasks = prof.recording.tasks
+        assert 0.75 < row["wall"] < (tasks.stop - tasks.start).sum() - 4 * 0.45
+        assert row["longest"] < row["wall"] / 2
+        assert row["thread_cpu"] + row["thread_noncpu"] == pytest.approx(row["wall"])
+        seconds = seconds_of_functions(sprof.recording, Root.TASKS)
+        assert seconds["waits_for_others"] == pytest.approx(row["wall"], rel=0.1)
+        assert seconds["spin"] > 0.8 * row["wall"]
 
     retried(measure)
 

@@ -33,7 +33,7 @@ _IMPORT_SYSTEM = re.compile(r"^<frozen importlib|/importlib/_bootstrap")
 _LATE = 0.3
 """Seconds that one sample represents from which on it does not say where they passed."""
 _COMPUTED = 0.2
-"""Share of its seconds from which on a thread computed or waited for a CPU, and for nothing else."""
+"""Share of its seconds from which on a thread computed, or waited for a CPU and nothing else."""
 _SEVERAL = 4
 """Samples of a line from which on all its seconds are its own."""
 OWN_CALLS = "(dask_diag)"
@@ -252,8 +252,8 @@ def late_samples(recording: Recording) -> BoolArray:
     """Select the samples with time that passed before the sampled stack.
 
     Where the same line was sampled several times under the same root, a late sample may be of it:
-    on a busy machine many are late. A thread that computed in one call, which kept the GIL, gives it
-    up where it called: only at the begin of a function it has gone on since.
+    on a busy machine many are late. A thread that computed in one call, which kept the GIL, gives
+    it up where it called: only at the begin of a function it has gone on since.
     """
     samples, frames, frame = recording.samples, recording.frames, recording.call_tree.frame
     is_known = samples.node >= 0

@@ -92,14 +92,16 @@ def cpu_and_noncpu(
 ) -> tuple[FloatArray, FloatArray]:
     """CPU and off-CPU seconds of tasks, neither negative; NaN if unknown.
 
-    They are those of the table but for what clocks differ: see `_settle`.
+    They are those of the table but for what clocks differ (see `_settle`), and without the waiting
+    of tasks that have seceded; `until_seceded` leaves out their CPU seconds, too.
     """
     tasks = recording.tasks
     cpu, noncpu = np.array(tasks.thread_cpu), np.array(tasks.thread_noncpu)
     seceded = ~np.isnan(tasks.seceded)
-    if until_seceded and seceded.any():
+    if seceded.any():
         cpu_after = np.nan_to_num(tasks.seceded_cpu[seceded])
-        cpu[seceded] -= cpu_after
+        if until_seceded:
+            cpu[seceded] -= cpu_after
         noncpu[seceded] -= tasks.stop[seceded] - tasks.seceded[seceded] - cpu_after
     _settle(recording, ~np.isnan(cpu) & ~np.isnan(noncpu), cpu, noncpu)
     return cpu, noncpu

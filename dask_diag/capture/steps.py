@@ -8,21 +8,26 @@ Reads of the chunks of a stored array count in the same way.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_diag.capture.keys import function_of_key, name_of_function
-from dask_diag.hooks.stack import DataNode, Graph, Task, execute_subgraph, is_fused, steps_of
-from dask_diag.model.codes import STORED_CHUNKS
+from dask_diag.hooks.stack import (
+    DataNode,
+    Graph,
+    Task,
+    block_of,
+    execute_subgraph,
+    is_fused,
+    steps_of,
+)
+from dask_diag.model.codes import STORED_CHUNKS, TOKEN
 
 if TYPE_CHECKING:
     from dask_diag.cluster.stored_chunks import ReadAgain
 
-TOKEN = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])")
-"""The end of a name that dask gave to work. The user may give a name to other work, too."""
 MOST_KEYS = 100_000
 """Keys of steps that are remembered, as hashes: about 8 MB. Later ones are not counted."""
 
@@ -77,7 +82,7 @@ class SeenSteps:
                 # The steps of a block have names only: the block is the task's.
                 inside = block[1:] if type(name) is str and isinstance(block, tuple) else ()
                 step_key = (name, *inside) if inside else name
-                read = _block_of(step)
+                read = block_of(step)
                 if is_whole and read is None:
                     continue
                 names = _head(key), _head(step_key)
@@ -102,14 +107,6 @@ def _rows(groups: Mapping[tuple[object, object], list[Any]]) -> Iterator[Repeate
         if head in repeated:
             names = function_of_key((head,)), function_of_key((step_head,))
             yield RepeatedStep(*names, " ".join(_calls_of(step)), runs, repeats)
-
-
-def _block_of(task: Task) -> Hashable:
-    """The key of the block of a file that a task reads and parses; None for other tasks."""
-    first = task.args[0] if task.args else None
-    if type(first) is not Task or type(first.key) is not str:
-        return None
-    return first.key if first.key.startswith("read-block-") else None
 
 
 def rows_read_again(found: Iterable[ReadAgain]) -> Iterator[RepeatedStep]:

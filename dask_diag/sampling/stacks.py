@@ -19,7 +19,7 @@ from dask_diag.capture.keys import function_of
 from dask_diag.capture.metrics import ends_a_task, runs_a_task
 from dask_diag.capture.task import StackSample, TimedTask
 from dask_diag.sampling.call_tree import Run, Stacks, spread
-from dask_diag.sampling.probes import SampledTask
+from dask_diag.sampling.probes import SampledTask, has_seceded
 from dask_diag.sampling.sampler import Listener, TaskRun, thread_frames
 from dask_diag.sampling.walker import Stack, Walker
 from dask_diag.system.periodic import (
@@ -231,6 +231,8 @@ class RemoteStackTaskProbe(StackTaskProbe):
 
     def _see(self, now: float, stack: Stack | None, seconds: float, cpu: float) -> None:
         cycle, count = self.probe.cycle, int(stack is not None)
+        if has_seceded(self.task):
+            seconds = min(seconds, cpu)
         for then, share in spread(now, seconds, cycle):
             values = self._seen.setdefault((int(then // cycle), stack), [0.0, 0.0, 0])
             values[0] += share * seconds

@@ -336,7 +336,7 @@ def first_call(analysis: Analysis) -> Diagnosis | None:
                 if worst.is_locked
                 else ". It passed where later runs spend no time{lines}"
             ),
-            function=worst.function,
+            function=analysis.named([worst.function]),
             first=worst.stop - worst.start,
             later=worst.later,
             processes=processes,
@@ -379,7 +379,7 @@ def _compiling_in_each_run(analysis: Analysis) -> Diagnosis | None:
     lost = min(analysis.wall_of_tasks(analysis.in_tasks * took / total), analysis.computing)
     if lost < WORTH_REPORTING * analysis.computing:
         return None
-    functions = largest(samples.function, samples.seconds * compiles)
+    functions = analysis.named(largest(samples.function, samples.seconds * compiles))
     return Diagnosis(
         severity_of(lost / analysis.computing),
         Gain(lost),

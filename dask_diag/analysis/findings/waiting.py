@@ -33,6 +33,7 @@ from dask_diag.analysis.findings.rule import (
     line_clause,
     on_memory,
     rule,
+    samples_of,
     severity_of,
     simulated,
     sums_of_tasks,
@@ -471,7 +472,9 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
         and analysis.cpu_in_tasks <= ONE_AT_A_TIME * analysis.busy_wall
         and gain.seconds > analysis.computing - analysis.cpu_in_tasks
     )
-    lines = lines_outside_dask(analysis.recording, _seconds_off_cpu(analysis, _in(analysis, where)))
+    lines = lines_outside_dask(
+        analysis.recording, _seconds_off_cpu(analysis, samples_of(analysis, where))
+    )
     package = package_of(short_path(lines[0].file)) if lines else ""
     if package in _WITH_THREADS or (package in _COMPILERS and analysis.first_calls):
         return None
@@ -575,14 +578,8 @@ def _where_locked(analysis: Analysis) -> tuple[FindingLocation, list[ProgramLine
     Those lines are outside the standard library.
     """
     where = where_of_tasks(analysis, analysis.waits_of_tasks(Activity.LOCK_WAIT))
-    seconds = _seconds_off_cpu(analysis, _in(analysis, where))
+    seconds = _seconds_off_cpu(analysis, samples_of(analysis, where))
     return where, program_lines(analysis.recording, seconds)
-
-
-def _in(analysis: Analysis, where: FindingLocation) -> BoolArray:
-    """Select the samples of tasks of the functions of a place."""
-    samples = analysis.recording.samples
-    return samples.root.eq(Root.TASKS) & samples.function.is_in(where.functions)
 
 
 def _seconds_off_cpu(analysis: Analysis, chosen: BoolArray) -> FloatArray:
