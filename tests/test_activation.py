@@ -239,7 +239,7 @@ def test_what_cannot_be_seen_is_reported(monkeypatch):
         text = " ".join(prof.summary().split())
     assert "no computation ran on dask's local schedulers" in text
     assert "<Client: 2 workers>" in text
-    monkeypatch.setattr("dask_diag.hooks.callbacks._dasks_own", None)
+    monkeypatch.setattr("dask_diag.hooks.inside.dasks_own", None)
     with Profiler() as prof:
         dask.threaded.get(DSK, "c")
     assert keys(prof) == ["b", "c"]

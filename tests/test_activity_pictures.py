@@ -95,8 +95,9 @@ def test_cells_divide_by_everything_at_once_and_add_up():
     in_seconds = [row["value"] for row in rows if row["unit"] == "seconds"]
     assert sum(in_seconds) == pytest.approx(activities(SEVERAL)["value"].sum())
     free = {row["activity"] for row in rows if row["function"] is None}
-    # No cluster: nothing is moved between workers, or to their disks.
-    assert free == set(WORKER_ACTIVITIES) - {Activity.TRANSFER, Activity.SPILL}
+    # No cluster: nothing is moved between workers, or to their disks, and no event loop is kept.
+    of_clusters = {Activity.TRANSFER, Activity.SPILL, Activity.EVENT_LOOP}
+    assert free == set(WORKER_ACTIVITIES) - of_clusters
     (read,) = (r for r in rows if (r["function"], r["activity"]) == ("g", "read"))
     assert (read["worker"], read["value"]) == ("thread-1", 1e6)
 

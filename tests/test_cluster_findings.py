@@ -21,7 +21,7 @@ from .recordings import (
     with_stacks,
     with_waits,
 )
-from .test_cluster_occupancy import EVENTS, NAN, ONE, moved, recording
+from .test_cluster_occupancy import EVENTS, NAN, ONE, moved, on_loop, recording
 
 pytestmark = pytest.mark.once
 
@@ -136,6 +136,37 @@ def test_fewer_workers_are_advised_only_if_a_host_has_several():
     together = by_code(addressed(large, host=["one", "one"]))["transfer-bound"].advice
     assert "Client(" not in apart
     assert "Client(n_workers=..., threads_per_worker=...)" in together
+
+
+@pytest.mark.parametrize(
+    ("threads", "cpu", "code"),
+    [(2, 0.0, "busy-thread"), (1, 0.0, "io-bound"), (2, 0.6, None)],
+    ids=["it blocks", "no other thread waits", "it computes"],
+)
+def test_a_coroutine_that_blocks_its_event_loop(threads, cpu, code):
+    """A worker runs ten of one second, one at a time; the other threads wait."""
+    tasks = [(f"a/{n % threads}", 0, n, n + 1, n + 1) for n in range(10)]
+    metrics = on_loop(*((n, 1.0) for n in range(10)), cpu=cpu)
+    made = on_cluster(tasks, [("a", threads, 0.0, NAN)], metrics=metrics)
+    made = with_columns(made, "tasks", thread_cpu=[cpu] * 10, thread_noncpu=[1 - cpu] * 10)
+    found = by_code(made)
+    assert (found.keys() & {"busy-thread", "io-bound"}) == ({code} if code else set())
+    if code:
+        assert "plain functions (`def`)" in found[code].advice
+    # The other thread waits but for the last task.
+    assert_found(found, "busy-thread", "high" if code == "busy-thread" else None, 4.5)
+
+
+def test_coroutines_that_await_have_no_such_finding():
+    """Ten at a time of one second, of which each has the loop for a moment."""
+    tasks = [(f"a/{n}", 0, 0, 1, 1) for n in range(10)]
+    metrics = on_loop(*((n, 0.01) for n in range(10)))
+    made = on_cluster(tasks, [("a", 10, 0.0, NAN)], stop=1.0, metrics=metrics)
+    found = by_code(made)
+    assert "busy-thread" not in found
+    # They are not sampled: no way to record what they wait for is advised.
+    assert "waits=True" not in found["io-bound"].advice
+    assert "`def`" not in found["io-bound"].advice
 
 
 def test_a_straggler_costs_what_the_simulator_says():
@@ -412,6 +443,25 @@ def test_tasks_in_tasks_are_small_and_data_on_the_way_is_no_overhead(moving, is_
     assert "201 tasks on 1 worker" in made.summary()
 
 
+@pytest.mark.parametrize(("different", "again"), [(2, 6), (4, 4), (8, 0)])
+def test_tasks_that_compute_on_their_own_cluster_run_the_same_again(different, again):
+    inner = [("a/0", n, n, n + 1.0, n + 1.0) for n in range(8)]
+    made = on_cluster([("a/1", 0.0, 0.0, 9.0, 9.0, 0.0, 0.1), *inner], [ONE], stop=9.0)
+    keys = ["f-0", *(f"load-{n % different}" for n in range(8))]
+    made = with_columns(made, "tasks", key=keys, function=["f", *["load"] * 8])
+    computes = ("compute", f"{PACKAGES}/dask/base.py", 600, 590)
+    made = with_stacks(made, [((0.0, 9.0), "f", [MAIN, computes, WAITS], 0.1, 0.1)])
+    finding = by_code(made).get("nested-computations")
+    assert bool(finding) == bool(again)
+    if finding:
+        assert finding.certainty == "upper_bound"
+        assert finding.evidence == (
+            "1 task of f computed with dask inside, at main (~/code/main.py:5), and waited for it: "
+            f"{again} of 8 runs of load repeated earlier ones"
+        )
+        assert "compute it once" in finding.advice
+
+
 def test_a_lock_of_the_cluster_is_named_by_the_line_that_asks_for_it():
     takes = [MAIN, ("Semaphore.__enter__", f"{PACKAGES}/distributed/semaphore.py", 400, 390), WAITS]
     waiting = [*takes, ("Event.wait", "/usr/lib/python3.12/threading.py", 629, 600)]
@@ -425,18 +475,47 @@ def test_a_lock_of_the_cluster_is_named_by_the_line_that_asks_for_it():
             assert "in main (~/code/main.py:5)." in finding.evidence
 
 
-@pytest.mark.parametrize(("joined", "is_found"), [(0.4, False), (6.0, True)])
-def test_a_cluster_without_workers_is_waited_for(joined, is_found):
+@pytest.mark.parametrize("joined", [0.4, 6.0])
+def test_a_cluster_without_workers_starts_up(joined):
     """A graph arrives at 0; its tasks of 4 s run from when the only worker joins."""
     made = on_cluster([("a/0", joined, joined, joined + 4, joined + 4)], [("a", 1, joined, NAN)])
     parts = {row["part"]: row["seconds"] for row in Analysis(made).wall_time.to_dicts()}
     assert parts["startup"] == pytest.approx(joined)
     assert parts.get("preparing", 0.0) == 0.0
     assert sum(parts.values()) == pytest.approx(10.0)
-    finding = assert_found(by_code(made), "pool-startup", "high" if is_found else None, joined)
+    # No worker had left: it starts once.
+    assert "pool-startup" not in by_code(made)
+
+
+@pytest.mark.parametrize(
+    ("stays", "reason", "lost"),
+    [(0, "retire-workers", 3.0), (1, "retire-workers", 1.5), (0, "closed", None), (2, "", None)],
+    ids=["all leave", "one of two leaves", "it did not adapt", "none leaves"],
+)
+def test_workers_that_leave_between_computations_are_waited_for(stays, reason, lost):
+    """Two workers compute until 2; from 4 on, the second computation has all of them after 7."""
+    names = "abcd"[: 4 - stays]
+    workers = [
+        (name, 1, *((7.0, NAN) if n > 1 else (-5.0, NAN if n < stays else 3.0)))
+        for n, name in enumerate(names)
+    ]
+    rows = [(f"{name}/0", 0, 0, 2, 2) for name in "ab"]
+    rows += [(f"{name}/0", 4, 7, 9, 9) for name in (names * 2)[2:4]]
+    made = on_cluster(rows, workers)
+    columns = {name: made.computations[name].tolist() * 2 for name in made.computations.columns}
+    starts = [0.0, 4.0]
+    columns |= {"computation": ["c", "d"], "stop": [2.0, 9.0]}
+    columns |= {"called": starts, "start": starts, "prepared": starts}
+    made = replace(made, computations=filled_table("computations", columns))
+    made = with_columns(made, "tasks", computation=["c", "c", "d", "d"])
+    left = ["" if np.isnan(left) else reason for left in made.workers.left.tolist()]
+    made = with_columns(made, "workers", reason=left)
+    severity = lost and ("high" if lost > 2.1 else "medium")
+    finding = assert_found(by_code(made), "pool-startup", severity, lost)
     if finding:
-        assert numbers(finding, "lost", "computing", "computations") == (6, 10, 1)
-        assert finding.where.intervals == ((0.0, joined),)
+        number = 2 - stays
+        assert numbers(finding, "left", "joined", "lost", "computing") == (number, number, lost, 7)
+        assert finding.where.intervals == ((4.0, 7.0),)
 
 
 GATHERS = [MAIN, ("Client.gather", CLIENT, 2538, 2500), WAITS]

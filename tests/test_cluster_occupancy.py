@@ -53,6 +53,12 @@ def recording(tasks, workers=(ONE, TWO), stop=10.0, **tables):
     return Recording(start=0.0, stop=stop, epoch=0.0, **filled)
 
 
+def on_loop(*rows, cpu=0.0):
+    """Seconds of tasks that are coroutines on the event loops of their workers."""
+    rows = [(task, "event-loop", "seconds", value, cpu) for task, value in rows]
+    return columns_of("task activity unit value cpu", *rows)
+
+
 def moved(*moves):
     """Results on their way; a move is a task, when it starts and stops, bytes, from and to."""
     return columns_of(MOVES, *((task, "transfer", "network", *move) for task, *move in moves))
@@ -141,6 +147,13 @@ READ = columns_of(EVENTS, ("s", "a", "disk-read", 1.0, 3.0, NAN))
             [ONE],
             {"worker_events": READ},
             {"thread-noncpu": 6.0, "overhead": 2.0, "spill": 2.0},
+        ),
+        # One of two threads waits while a coroutine has the event loop, for four of five seconds.
+        (
+            [("a/0", 0, 0, 5, 5), ("a/1", 0, 5, 10, 10)],
+            [("a", 2, 0.0, NAN)],
+            {"metrics": on_loop((0, 4.0))},
+            {"thread-noncpu": 10.0, "event-loop": 4.0, "overhead": 1.0, "idle": 5.0},
         ),
     ],
 )

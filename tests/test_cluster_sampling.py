@@ -10,9 +10,10 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from distributed import wait
+from distributed import secede, wait
 
 from dask_diag import Profiler, SamplingProfiler, activities, context_meter, load, record
+from dask_diag.analysis.functions import by_function
 from dask_diag.model.codes import Root
 from dask_diag.sampling.sampler import running_tasks
 
@@ -91,6 +92,29 @@ def test_lines_have_their_seconds_on_each_worker(retried):
     retried(measure)
 
 
+def waits_for_others():
+    spin(0.1)
+    secede()
+    time.sleep(0.5)
+    spin(0.1)
+
+
+def test_waiting_after_it_seceded_is_no_time_of_a_task(retried, client):
+    def measure():
+        with Profiler() as prof, SamplingProfiler() as sprof:
+            client.gather([client.submit(waits_for_others, pure=False) for _ in range(4)])
+        (row,) = by_function(prof.recording).to_dicts()
+        tasks = prof.recording.tasks
+        assert 0.75 < row["wall"] < (tasks.stop - tasks.start).sum() - 4 * 0.45
+        assert row["longest"] < row["wall"] / 2
+        assert row["thread_cpu"] + row["thread_noncpu"] == pytest.approx(row["wall"])
+        seconds = seconds_of_functions(sprof.recording, Root.TASKS)
+        assert seconds["waits_for_others"] == pytest.approx(row["wall"], rel=0.1)
+        assert seconds["spin"] > 0.8 * row["wall"]
+
+    retried(measure)
+
+
 @pytest.mark.truth
 @pytest.mark.leaves_files
 def test_record_streams_stacks_and_waits(retried):
@@ -140,6 +164,28 @@ def test_coroutines_are_not_sampled_and_said_to_be_so(client):
     of_tasks = recording.samples.filter(recording.samples.root.eq("tasks"))
     assert of_tasks.node.tolist() == [-1]
     assert of_tasks.seconds.sum() == pytest.approx(0.1, abs=0.1)
+
+
+async def blocks(seconds):
+    time.sleep(seconds)
+    spin(seconds)
+    await asyncio.sleep(seconds)
+    spin(seconds)
+
+
+def test_coroutines_have_their_event_loop_while_they_do_not_await(client):
+    with Profiler() as prof:
+        client.submit(blocks, 0.1).result()
+    (row,) = prof.recording.metrics.to_dicts()
+    assert (row["activity"], row["unit"]) == ("event-loop", "seconds")
+    # On a busy machine it computes for longer.
+    tasks = prof.recording.tasks
+    (took,) = tasks.stop - tasks.start
+    assert 0.29 < row["value"] < took - 0.09
+    assert row["cpu"] == pytest.approx(0.2, abs=0.05)
+    # A task is divided as other tasks are.
+    seconds = {row["activity"]: row["value"] for row in activities(prof.recording).to_dicts()}
+    assert seconds["thread-cpu"] == pytest.approx(0.2, abs=0.05)
 
 
 def test_what_still_runs_is_sampled_until_the_end(client):

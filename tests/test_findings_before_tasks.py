@@ -1,11 +1,14 @@
 """Findings on what passes before tasks run, on recordings written by hand."""
 
 from dataclasses import replace
+from time import perf_counter
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 
-from dask_diag import FindingLocation
+from dask_diag import FindingLocation, SamplingProfiler
 from dask_diag.analysis import lines as lines_module
 from dask_diag.analysis.facts import Analysis
 from dask_diag.sampling import callers
@@ -34,6 +37,8 @@ PLOTS = ("<module>", f"{SITE}plots/__init__.py", 3, 1)
 PLOT = ("plot", f"{SITE}plots/lines.py", 30, 20)
 READ = ("read", "/home/someone/code/main.py", 8, 7)
 ORDER = ("order", f"{SITE}dask/order.py", 7, 5)
+READS, ORDERS = ((*line[:2], line[3], line[3]) for line in (READ, ORDER))
+"""Where these functions begin: a thread that has kept the GIL gives it up there, too."""
 COMPUTE = ("compute", f"{SITE}dask/base.py", 681, 640)
 CONNECT = ("sync", f"{SITE}distributed/utils.py", 425, 400)
 HASH = ("_hash_sha1", f"{SITE}dask/hashing.py", 67, 66)
@@ -331,9 +336,9 @@ def made_before_the_call():
 def late_before(*own):
     """What passed before the first computation had one sample, in the last of two cycles.
 
-    It is of the scheduler that came next, or of the hook of a profiler there.
+    It is of the begin of a function that came next, or of the hook of a profiler there.
     """
-    parts = [((MAIN, ORDER, *own), took, "before computations") for took in (0.5, 0.3)]
+    parts = [((MAIN, ORDERS, *own), took, "before computations") for took in (0.5, 0.3)]
     return moved(prepared(0.1, 1.0, *parts, ((MAIN, ORDER), 0.1), counts=[0, 1, 10]), 0.8)
 
 
@@ -376,7 +381,7 @@ def with_a_computation_inside():
 
 
 def counted(samples):
-    made = started(0.8, 1.0, ((MAIN, ORDER), 0.8))
+    made = started(0.8, 1.0, ((MAIN, ORDERS), 0.8))
     return with_columns(made, "samples", count=[samples] * len(made.samples))
 
 
@@ -474,13 +479,13 @@ ORDERED = "order (dask/order.py:7) 100%"
                 },
             },
         ),
-        # A late sample is of what came before: one for half a second, right after a library was
-        # loaded; not if as many are due, or the same line was sampled in time, too.
+        # A late sample where a function begins is of what came before: one for half a second, right
+        # after a library was loaded; not if as many are due, or in a function.
         (
             lambda count, line: prepared(
                 1.0, 0.5, ((MAIN, line), 0.5), ((MAIN, ORDER), 0.5), counts=[count, 10]
             ),
-            {(1, READ): 0.5, (10, READ): 1.0, (1, ORDER): 1.0},
+            {(1, READS): 0.5, (10, READS): 1.0, (1, READ): 1.0},
         ),
         (with_a_computation_inside, {(): {"took": 0.5}}),
         # One call kept the GIL: the sample after it represents its time, and is of what came next.
@@ -632,3 +637,20 @@ def test_the_start_of_a_pool_and_preparing_are_no_overhead_of_small_tasks():
     codes = by_code(sampled(recording, ((MAIN, ORDER), 0.6), root="graph"))
     assert "tasks-too-small" not in codes
     assert "graph-preparation" in codes
+
+
+@pytest.mark.truth
+def test_what_one_call_took_that_kept_the_gil_was_preparation(retried):
+    objects = np.array([{"k": n, "v": [n]} for n in range(200_000)], dtype=object)
+
+    def measure():
+        with dask.config.set(scheduler="threads"), SamplingProfiler() as profiler:
+            started = perf_counter()
+            x = da.from_array(objects, chunks=50_000)
+            hashed = perf_counter() - started
+            x[:1].compute()
+        found = by_code(profiler.recording)
+        assert found["graph-preparation"].numbers["took"].value >= 0.8 * hashed
+        assert "slow-start" not in found
+
+    retried(measure)

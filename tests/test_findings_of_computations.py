@@ -192,16 +192,40 @@ def test_who_shuffles_through_files_cannot_release_the_gil():
         assert ("gil-bound" in by_code(with_columns(made, "tasks", function=functions))) == is_found
 
 
-def computed_inside(number, share, cpu, others=0.0):
+def test_a_finding_names_the_steps_that_fused_tasks_mostly_run():
+    made = with_columns(with_waits(in_rounds(16, 2, 0.5), "gil-wait"), "tasks", group=[0] * 16)
+    made = with_columns(made, "tasks", function=["flatten"] * 16)
+    cases = {
+        (0.6, 0.3, 0.1): "parse (in flatten)",
+        (0.4, 0.3, 0.3): "parse and clean (in flatten)",
+        (0.1, 0.3, 0.6): "flatten",
+        (float("nan"), float("nan"), float("nan")): "flatten",
+    }
+    for took, name in cases.items():
+        steps = {
+            "group": [0] * 3,
+            "function": ["parse", "clean", "flatten"],
+            "line": [-1] * 3,
+            "how": ["name"] * 3,
+            "seconds": took,
+            "cpu_seconds": took,
+            "timed": [int(took[0] == took[0])] * 3,
+        }
+        found = by_code(with_tables(made, steps=steps))["gil-bound"]
+        assert f"Mostly in {name}" in found.evidence
+        assert found.where.functions == (name,)
+
+
+def computed_inside(number, share, cpu, others=0.0, again=0):
     """Ten tasks of a second on two of two CPUs, of which this share is computations inside."""
     recording = in_rounds(10, 2, cpu)
     tasks = list(range(10))
     metrics = {
-        "task": tasks * 2,
-        "activity": ["computations in tasks"] * 20,
-        "unit": ["seconds"] * 10 + ["computations"] * 10,
-        "value": [share] * 10 + [number / 10] * 10,
-        "cpu": [float("nan")] * 20,
+        "task": [*tasks, *tasks, 0],
+        "activity": ["computations in tasks"] * 21,
+        "unit": ["seconds"] * 10 + ["computations"] * 10 + ["repeats of read-csv"],
+        "value": [share] * 10 + [number / 10] * 10 + [again],
+        "cpu": [float("nan")] * 21,
     }
     recording = with_columns(recording, "computations", cpu_other_processes=[5.0 * others])
     return with_tables(recording, metrics=metrics)
@@ -221,8 +245,19 @@ def test_computations_inside_of_tasks():
         (20, 0.8, 0.8): None,
         (20, 0.8, 0.4, 0.5): True,
         (20, 0.8, 0.4, 1.4): None,
+        # Which is no excuse for the same work.
+        (20, 0.8, 0.8, 0.0, 10): (
+            "ran 20 computations inside, for 8.00 s (80% of the time of all tasks); 10 of these had "
+            "the inputs of an earlier one (read-csv)",
+            "compute it once",
+        ),
+        (20, 0.8, 0.8, 0.0, 9): None,
     }
     check("nested-computations", computed_inside, cases)
+    # What does not wait for other threads computes itself.
+    for activity, is_found in (("thread-wait", True), ("io-wait", False)):
+        made = with_waits(computed_inside(20, 0.8, 0.4), activity)
+        assert ("nested-computations" in by_code(made)) == is_found
 
 
 def test_what_repeats_in_processes_does_not_start_them():

@@ -636,6 +636,13 @@ def in_a_loop(steps, computations=5):
     return with_columns(recording, "tasks", computation=[name for name in names for _ in steps])
 
 
+def test_only_a_chain_that_combines_results_can_be_a_tree():
+    for leaf, is_tree in (((), False), ((0,), True)):
+        tasks = [Task(0.0, 0.01), *(Task(n, n + 1.0, depends_on=(n, *leaf)) for n in range(5))]
+        finding = by_code(run(tasks, workers=4))["serial-chain"]
+        assert ("combine results in a tree" in finding.advice) == is_tree
+
+
 TOGETHER = "; compute independent results together with dask.compute(a, b), so that their tasks run"
 
 
@@ -644,7 +651,7 @@ TOGETHER = "; compute independent results together with dask.compute(a, b), so t
     [
         ([0.1, 0.9], "chunks-too-large", "make chunks smaller, for several tasks per worker"),
         ([0.3, 0.7], "chunks-too-large", "make chunks smaller, for several tasks per worker"),
-        ([0.3, 0.4, 0.3], "serial-chain", "split the chain into independent parts"),
+        ([0.3, 0.4, 0.3], "serial-chain", "make its tasks faster"),
     ],
 )
 def test_results_that_are_computed_one_by_one_are_to_be_computed_together(steps, code, advice):

@@ -9,7 +9,7 @@ import pytest
 from dask_diag import Profiler, activities
 from dask_diag.capture import metrics
 
-from .recordings import by_code, check, in_rounds, with_columns, with_tables
+from .recordings import MAIN, by_code, check, in_rounds, with_columns, with_stacks, with_tables
 
 STAYS = [[n] for n in range(200_000)]
 
@@ -130,14 +130,14 @@ def test_what_tasks_make_is_looked_for_less_often(grows, first):
 
 
 def test_advice_on_collections_fits_who_asks_for_them():
-    asked = "; or call gc.collect() less often"
-    made = collected(0.4, at_once=2)
-    assert asked not in by_code(made)["garbage-collection"].advice
+    asked = "do not call gc.collect(), at main (~/code/main.py:5); or call gc.freeze()"
+    made = with_stacks(collected(0.4, at_once=2), [((0.0, 2.0), "work", [MAIN], 2.0, 2.0)])
+    assert "gc.collect()" not in by_code(made)["garbage-collection"].advice
     full = made.metrics.to_dicts()
     rows = [{**row, "task": n, "value": 1.0} for n in range(20) for row in full[-1:]]
     columns = {name: [row[name] for row in [*full[:-1], *rows]] for name in full[0]}
     often = with_tables(made, metrics=columns)
-    assert asked in by_code(often)["garbage-collection"].advice
+    assert by_code(often)["garbage-collection"].advice.startswith(asked)
     # What a worker process looks through, its tasks have made.
     made = with_columns(made, "computations", scheduler=["processes"])
     assert by_code(made)["garbage-collection"].advice.startswith("collect less often")

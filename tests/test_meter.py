@@ -10,6 +10,7 @@ import warnings
 from unittest import mock
 
 import cloudpickle
+import dask.array as da
 import dask.local
 import dask.multiprocessing
 import dask.threaded
@@ -45,6 +46,23 @@ def profiled(function, *args, get=dask.threaded.get, **options):
         get({("work", 0): (function, *args)}, ("work", 0))
     assert_adds_up(prof.recording)
     return prof
+
+
+def sums_of_the_same(_):
+    for _ in range(3):
+        da.arange(8, chunks=4).sum().compute(scheduler="sync")
+    da.arange(9, chunks=3).sum().compute(scheduler="sync")
+
+
+@pytest.mark.parametrize("get", SCHEDULERS)
+def test_computations_inside_of_tasks_are_counted_and_those_with_the_same_inputs(get):
+    own = dask.local.local_callbacks
+    prof = profiled(sums_of_the_same, 0, get=get)
+    assert dask.local.local_callbacks is own
+    amounts = activities(prof, unit="computations").to_dicts()
+    assert [(row["activity"], row["value"]) for row in amounts] == [("computations in tasks", 4.0)]
+    assert activities(prof, unit="repeats of arange")["value"].tolist() == [2.0]
+    assert seconds_of(prof)["computations in tasks"] > 0
 
 
 def seconds_of(prof):

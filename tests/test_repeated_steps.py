@@ -159,7 +159,17 @@ class Wrapped:
         return self.array[part]
 
 
+@pytest.fixture(scope="module")
+def client():
+    pytest.importorskip("distributed")
+    from .clusters import cluster
+
+    with cluster(1) as made:
+        yield made
+
+
 @pytest.mark.skipif(dask.__version__ < "2025.4", reason="graphs have other tasks")
+@pytest.mark.parametrize("is_on_cluster", [False, True], ids=["local", "cluster"])
 @pytest.mark.parametrize(
     ("source", "chunks", "read"),
     [
@@ -175,14 +185,18 @@ class Wrapped:
         (np.ones((40, 40)), (40, 10), None),
     ],
 )
-def test_chunks_of_a_stored_array_that_tasks_read_again_count(source, chunks, read):
+def test_chunks_of_a_stored_array_that_tasks_read_again_count(
+    source, chunks, read, is_on_cluster, client
+):
     array = da.from_array(source, chunks=chunks, asarray=False)
+    scheduler = client if is_on_cluster else "sync"
     for fused in (array + 1, array.std(axis=0), array):
-        with dask.config.set(scheduler="sync"), Profiler() as prof:
-            fused.compute()
+        with Profiler() as prof:
+            fused.compute(scheduler=scheduler)
         rows = prof.recording.repeated_steps.to_dicts()
         assert [(row["runs"], row["repeats"]) for row in rows] == ([read] if read else [])
         assert all(row["calls"] == STORED_CHUNKS and row["step"] == "array" for row in rows)
+        assert {row["function"] for row in rows} <= set(prof.recording.tasks.function.tolist())
 
 
 @pytest.mark.skipif(dask.__version__ < "2025.4", reason="graphs have other tasks")

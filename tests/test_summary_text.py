@@ -172,4 +172,4 @@ def test_a_fused_task_says_which_step_takes_its_time():
     array = da.random.random((20, 2), chunks=(10, 2)).persist(scheduler="sync")
     with Profiler() as prof:
         array.map_blocks(slowly, dtype=float).mean().compute(scheduler="sync")
-    assert "random_sample (mostly slowly)" in str(summary(prof))
+    assert "slowly (in random_sample)" in str(summary(prof))

@@ -23,7 +23,7 @@ from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import LineSource, Root
 from dask_diag.model.recording import Recording, Sources, recording_of
 from dask_diag.model.table import Table
-from dask_diag.model.tables import Lines, Steps
+from dask_diag.model.tables import Lines, Steps, seconds_of_tasks
 
 BY = ("line", "script")
 SECONDS, CPU, WAITS, _ALL = "seconds", "cpu", "waits", "all"
@@ -230,7 +230,7 @@ def lines(source: Sources, by: str = "line") -> Table:
 def table_of_lines(recording: Recording, built: BuiltBy, sizes: FloatArray | None = None) -> Table:
     """The table of `lines`; bytes are unknown without the `sizes` of results."""
     tasks = recording.tasks
-    wall = tasks.stop - tasks.start
+    wall = seconds_of_tasks(tasks)
     cpu, noncpu = cpu_and_noncpu(recording)
     seconds, counts = built.sums(wall), built.counts()
     building = seconds_building(recording, built)

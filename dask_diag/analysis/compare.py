@@ -19,7 +19,7 @@ from dask_diag.columns import FloatArray
 from dask_diag.formatting import seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import NO_ROWS, Table
-from dask_diag.model.tables import Tasks
+from dask_diag.model.tables import Tasks, seconds_of_tasks
 
 CONFIDENCE = 0.99
 """Of unchanged programs, the share in which nothing is called slower; the same for faster."""
@@ -166,7 +166,7 @@ def timed_tasks(tasks: Tasks, of: str = TIME) -> Table:
     positions = (key.partition(", ")[2] if key.startswith("(") else "" for key in keys)
     return Table(
         {
-            "seconds": tasks.thread_cpu if of == CPU else tasks.stop - tasks.start,
+            "seconds": tasks.thread_cpu if of == CPU else seconds_of_tasks(tasks),
             "start": tasks.start,
             "key": np.fromiter(map(hash, keys), np.int64, len(keys)),
             "position": np.fromiter(map(hash, positions), np.int64, len(keys)),
@@ -376,7 +376,7 @@ def _sides_of_functions(recording: Recording, of: str) -> dict[str, _Side]:
     if len(recording.resources) or len(recording.processes):
         usage = task_memory(recording)
         memory = lookup(usage["function"], usage["max_memory"])
-    timed, lasted = timed_tasks(tasks, of), tasks.stop - tasks.start
+    timed, lasted = timed_tasks(tasks, of), seconds_of_tasks(tasks)
     sides = {}
     for name, rows in rows_by(tasks.function).items():
         timed_rows = rows[~np.isnan(timed["seconds"][rows])]

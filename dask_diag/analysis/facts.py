@@ -7,7 +7,7 @@ critical path and the division of waits take most of the time of a report; each 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,7 +19,7 @@ from dask_diag.analysis.built_by import BuiltBy, table_of_lines
 from dask_diag.analysis.client_times import client_times
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.first_calls import first_calls
-from dask_diag.analysis.functions import by_function
+from dask_diag.analysis.functions import by_function, shown_names
 from dask_diag.analysis.groups import counts_by, rows_by
 from dask_diag.analysis.lines import busiest_thread
 from dask_diag.analysis.occupancy import Occupancy, occupancies
@@ -36,6 +36,7 @@ from dask_diag.formatting import count
 from dask_diag.model.codes import NO_GIL, Activity
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import seconds_of_tasks
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -113,6 +114,9 @@ class Analysis:
 
     client_times = _fact(client_times)
     """Seconds of the samples of the program's own thread: waiting, sending, its own code."""
+
+    shown_names = _fact(shown_names)
+    """The name of each function of tasks as texts have it, with the main steps of fused tasks."""
 
     functions = _fact(by_function)
     """Seconds of the tasks of each function, the longest first."""
@@ -214,9 +218,12 @@ class Analysis:
 
     @cached_property
     def task_seconds(self) -> FloatArray:
-        """Seconds that each task had a worker, until it seceded; 0 if not known."""
-        tasks = self.tasks
-        return np.nan_to_num(np.fmin(tasks.stop, tasks.seceded) - tasks.start)
+        """Task time of each task; 0 if not known."""
+        return np.nan_to_num(seconds_of_tasks(self.tasks))
+
+    def named(self, functions: Iterable[str]) -> tuple[str, ...]:
+        """Names of functions, as texts have them."""
+        return tuple(self.shown_names.get(name, name) for name in functions)
 
     @cached_property
     def in_tasks(self) -> float:

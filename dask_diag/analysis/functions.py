@@ -22,6 +22,7 @@ from dask_diag.formatting import count
 from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import seconds_of_tasks
 
 _LISTED = 10
 
@@ -38,7 +39,7 @@ def by_function(recording: Recording) -> Table:
     """
     tasks = recording.tasks
     labels = tasks.function
-    wall = tasks.stop - tasks.start
+    wall = seconds_of_tasks(tasks)
     seconds = _known_sums(labels, wall)
     cpu, noncpu = cpu_and_noncpu(recording)
     return table_by(
@@ -56,28 +57,29 @@ def by_function(recording: Recording) -> Table:
 
 
 _MOSTLY = 0.5
-"""Least share of the timed seconds of fused tasks that their main step takes."""
+"""Least share of the timed seconds of fused tasks of the steps that are named: one, or two."""
 
 
-def main_steps(recording: Recording) -> dict[str, str]:
-    """The step that fused tasks of a function mostly run, where the function's name lacks it.
+def shown_names(recording: Recording) -> dict[str, str]:
+    """The name of each function; before it the steps that its fused tasks mostly run.
 
     Dask names a fused task by some of its steps only, and leaves out what a collection calls.
     """
     tasks, steps = recording.tasks, recording.steps
     timed = steps.filter(steps.timed > 0)
-    found: dict[str, str] = {}
-    if not len(timed):
-        return found
+    names = {name: name for name in tasks.function.values}
     functions, groups, _ = distinct_pairs(tasks.function.codes, tasks.group)
     for code in np.unique(functions).tolist():
         of_function = timed.filter(np.isin(timed.group, groups[functions == code]))
         sums = sums_by(of_function.function, of_function.seconds)
-        name, step = tasks.function.values[code], int(np.argmax(sums))
-        label = of_function.function.values[step]
-        if sums[step] > _MOSTLY * sums.sum() and label not in name:
-            found[name] = label
-    return found
+        order = np.argsort(-sums, kind="stable")
+        number = 1 + int((np.cumsum(sums[order]) <= _MOSTLY * sums.sum()).sum())
+        largest = [of_function.function.values[step] for step in order[:number]]
+        name = tasks.function.values[code]
+        others = [step for step in largest if step not in name]
+        if others and number <= 2:
+            names[name] = f"{' and '.join(others)} (in {name})"
+    return names
 
 
 def functions_by_time(recordings: Iterable[Recording]) -> list[str]:

@@ -94,6 +94,7 @@ _PARTS = {
     Activity.PROFILERS: "profilers at work as computations started",
     Activity.TRANSFER: "workers waiting for results of other workers",
     Activity.SPILL: "workers moving results to disk or back",
+    Activity.EVENT_LOOP: "workers whose event loop a coroutine kept",
     Activity.OVERHEAD: "scheduling overhead of {tasks}",
     Activity.IDLE: "workers without a task",
     Activity.OTHER: "tasks whose start and stop are unknown",

@@ -32,6 +32,8 @@ from dask_diag.model.table import Table
 _IMPORT_SYSTEM = re.compile(r"^<frozen importlib|/importlib/_bootstrap")
 _LATE = 0.3
 """Seconds that one sample represents from which on it does not say where they passed."""
+_COMPUTED = 0.2
+"""Share of its seconds from which on a thread computed, or waited for a CPU and nothing else."""
 _SEVERAL = 4
 """Samples of a line from which on all its seconds are its own."""
 OWN_CALLS = "(dask_diag)"
@@ -286,9 +288,10 @@ def late_samples(recording: Recording) -> BoolArray:
     """Select the samples with time that passed before the sampled stack.
 
     Where the same line was sampled several times under the same root, a late sample may be of it:
-    on a busy machine many are late.
+    on a busy machine many are late. A thread that computed in one call, which kept the GIL, gives
+    it up where it called: only at the begin of a function it has gone on since.
     """
-    samples, frame = recording.samples, recording.call_tree.frame
+    samples, frames, frame = recording.samples, recording.frames, recording.call_tree.frame
     is_known = samples.node >= 0
     # A line of the scheduler, say, is no line of the time before the first computation.
     line = np.where(is_known, np.append(frame, -1)[samples.node], -1) * len(samples.root.values)
@@ -296,7 +299,10 @@ def late_samples(recording: Recording) -> BoolArray:
     # After a call that kept the GIL one sample represents its time, and is of what came next. The
     # time may be in several cycles, the sample in the last one.
     seconds, counts = np.bincount(line, samples.seconds), np.bincount(line, samples.count)
+    computed = np.bincount(line, np.nan_to_num(samples.cpu_seconds)) >= _COMPUTED * seconds
+    begins = np.append(frames.line == frames.first_line, True)[np.append(frame, -1)[samples.node]]
     is_late = (counts < _SEVERAL) & (seconds > _LATE * counts)
+    is_late &= ~computed | (np.bincount(line, begins) > 0)
     # A computation that runs is none before the first one.
     runs = _in_schedulers(recording) & samples.root.eq(Root.BEFORE)
     return np.asarray((is_known & is_late[line]) | runs)

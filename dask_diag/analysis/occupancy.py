@@ -99,7 +99,8 @@ class Occupancy:
         * ``overhead``: a task waited for the scheduler or for a worker, or its result for the
           scheduler. Parts of that have states of their own: ``startup`` (a process starts),
           ``serialize`` and ``deserialize`` (the scheduler is busy with it), and on a cluster
-          ``transfer`` (results of other workers are on their way) and ``spill`` (to a disk)
+          ``transfer`` (results of other workers are on their way), ``spill`` (to a disk) and
+          ``event-loop`` (a coroutine keeps it)
         * ``other``: a task had been submitted, and it is not known when it ran
     backlog : array of int, shape (steps,)
         Tasks that wait at workers of a cluster whose threads are all busy, whatever other workers
@@ -211,7 +212,7 @@ class Occupancy:
 
 
 _BLOCKED = (Activity.SERIALIZE, Activity.DESERIALIZE)
-_DELAYED = (Activity.TRANSFER, Activity.SPILL)
+_DELAYED = (Activity.TRANSFER, Activity.SPILL, Activity.EVENT_LOOP)
 _FREE = (
     *(Activity.GRAPH, Activity.STARTUP, Activity.PROFILERS),
     *(*_DELAYED, Activity.OVERHEAD, Activity.IDLE, Activity.OTHER),
@@ -438,9 +439,11 @@ def _states(capacity: IntArray, count: Mapping[str, IntArray]) -> States:
     take(Activity.IDLE, Activity.OVERHEAD, waiting + count.get(_DONE, 0))
     take(Activity.IDLE, Activity.OTHER, count.get(_PERHAPS, 0))
     # A process that starts, or moves data, keeps ready tasks waiting: its seconds are a part of the
-    # overhead. While a worker writes or reads, its event loop does nothing else.
+    # overhead. While a worker writes or reads, or a coroutine computes or blocks, its event loop
+    # does nothing else.
     take(Activity.OVERHEAD, Activity.STARTUP, count.get(Activity.STARTUP, 0))
-    take(Activity.OVERHEAD, Activity.SPILL, workers_while(Activity.SPILL, capacity))
+    for activity in (Activity.SPILL, Activity.EVENT_LOOP):
+        take(Activity.OVERHEAD, activity, workers_while(activity, capacity))
     take(Activity.OVERHEAD, Activity.TRANSFER, workers_while(Activity.TRANSFER, waiting))
     for activity in _BLOCKED:
         take(Activity.OVERHEAD, activity, workers_while(activity, capacity))
@@ -530,6 +533,15 @@ class _Clusters:
         spills = events.filter(~events.event.eq(WorkerEvent.PAUSED))
         self.moving = _intervals_of_workers(transfers.destination, transfers)
         self.spilling = _intervals_of_workers(spills.worker, spills)
+        metrics, tasks = recording.metrics, recording.tasks
+        on_loop = metrics.filter(metrics.activity.eq(Activity.EVENT_LOOP))
+        start = tasks.start[on_loop.task]
+        # When between its start and its stop a coroutine had the loop is not known.
+        had_loop = Intervals(start, start + on_loop.value)
+        self.on_loop = {
+            name: had_loop.filter(rows)
+            for name, rows in rows_of_workers(tasks.worker[on_loop.task]).items()
+        }
         self._recording = recording
         self._stops = worker_stop_times(recording)
 
@@ -588,6 +600,7 @@ def _cluster(
             kinds[_OTHERS] = others.get(name, _NO_INTERVALS)
             kinds[Activity.TRANSFER] = clusters.moving.get(name, _NO_INTERVALS)
             kinds[Activity.SPILL] = clusters.spilling.get(name, _NO_INTERVALS)
+            kinds[Activity.EVENT_LOOP] = clusters.on_loop.get(name, _NO_INTERVALS)
         times, count = _open(kinds, start, stop)
         busy = count.get(_BUSY, _constant(0, len(times) - 1))
         # Tasks that seceded run besides the threads, and a worker may outlive its record.

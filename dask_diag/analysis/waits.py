@@ -30,7 +30,7 @@ def without_metered(
     """CPU and off-CPU seconds of tasks without metered code, and metered rows of the masked.
 
     Without labels only the collection of garbage counts as metered: what users call code is left
-    out.
+    out. So are the seconds of coroutines on their event loop.
 
     None of the masked tasks' is negative, and with what a task metered they sum to what it took.
     What it metered by a clock of its own, or only reported, is limited to that.
@@ -38,6 +38,7 @@ def without_metered(
     metrics = recording.metrics
     cpu, noncpu = seconds_of_workers(recording)
     chosen = metrics.unit.eq("seconds") & mask[metrics.task]
+    chosen &= ~metrics.activity.eq(Activity.EVENT_LOOP)
     metered = metrics.filter(chosen if with_labels else chosen & metrics.activity.eq(Activity.GC))
     measured = ~np.isnan(metered.cpu)
     task, seconds, of_cpu = metered.task, np.array(metered.value), metered.cpu
@@ -91,14 +92,16 @@ def cpu_and_noncpu(
 ) -> tuple[FloatArray, FloatArray]:
     """CPU and off-CPU seconds of tasks, neither negative; NaN if unknown.
 
-    They are those of the table but for what clocks differ: see `_settle`.
+    They are those of the table but for what clocks differ (see `_settle`), and without the waiting
+    of tasks that have seceded; `until_seceded` leaves out their CPU seconds, too.
     """
     tasks = recording.tasks
     cpu, noncpu = np.array(tasks.thread_cpu), np.array(tasks.thread_noncpu)
     seceded = ~np.isnan(tasks.seceded)
-    if until_seceded and seceded.any():
+    if seceded.any():
         cpu_after = np.nan_to_num(tasks.seceded_cpu[seceded])
-        cpu[seceded] -= cpu_after
+        if until_seceded:
+            cpu[seceded] -= cpu_after
         noncpu[seceded] -= tasks.stop[seceded] - tasks.seceded[seceded] - cpu_after
     _settle(recording, ~np.isnan(cpu) & ~np.isnan(noncpu), cpu, noncpu)
     return cpu, noncpu

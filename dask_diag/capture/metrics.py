@@ -15,7 +15,14 @@ from threading import get_ident
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from dask_diag.model.codes import COLLECTED, COMPUTATIONS, FULL_COLLECTION, IN_TASKS, Activity
+from dask_diag.model.codes import (
+    COLLECTED,
+    COMPUTATIONS,
+    FULL_COLLECTION,
+    IN_TASKS,
+    REPEATS,
+    Activity,
+)
 
 _NAN = float("nan")
 _SINGLE = 1_000
@@ -429,6 +436,13 @@ def meter_in_task() -> AbstractContextManager[None]:
         return nullcontext()
     context_meter.digest_metric(IN_TASKS, 1, COMPUTATIONS)
     return context_meter.meter(IN_TASKS)
+
+
+def meter_repeats(step: str) -> None:
+    """Note that a computation in a measured task, which starts here, runs a step again."""
+    task = _current_task()
+    if task is not None:
+        _metered_of(task).add(IN_TASKS, 1, f"{REPEATS}{step}")
 
 
 def _the_meter() -> ContextMeter:

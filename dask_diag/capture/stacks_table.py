@@ -15,7 +15,7 @@ from dask_diag.capture.workers_table import constant
 from dask_diag.columns import Array, Categorical, FloatArray
 from dask_diag.model.codes import Root
 from dask_diag.model.table import Table, stack
-from dask_diag.model.tables import IoCalls
+from dask_diag.model.tables import IoCalls, seconds_of_tasks
 from dask_diag.sampling.call_tree import NO_NODE, PackedCycle, Snapshot, Stacks
 
 Function = tuple[str, str]
@@ -188,7 +188,10 @@ def _measured_tasks(tasks: Table, ends: FloatArray, names: Names, cycle: float) 
     start = tasks["start"]
     stop = np.where(np.isnan(tasks["stop"]), ends, tasks["stop"])
     started = ~np.isnan(start)
-    columns = function, (start + stop) / 2, stop - start, tasks["thread_cpu"]
+    seconds = stop - start
+    if "seceded" in tasks.columns:
+        seconds = seconds_of_tasks(tasks.replacing({"stop": stop}))
+    columns = function, (start + stop) / 2, seconds, tasks["thread_cpu"]
     return _measured(cycle, *(column[started] for column in columns))
 
 

@@ -3,25 +3,31 @@
 Tasks that parse text have another name for other columns. The block of the file that they read,
 which is a task inside of them, has the same: by it they are known.
 
-Chunks of a stored array are read again where the borders of dask's chunks cross theirs: this is
-counted by the slices that tasks take of the array.
+Reads of the chunks of a stored array count in the same way.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import partial
-from math import prod
 from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_diag.capture.keys import function_of_key, name_of_function
-from dask_diag.hooks.stack import DataNode, Graph, Task, execute_subgraph, is_fused, steps_of
-from dask_diag.model.codes import STORED_CHUNKS
+from dask_diag.hooks.stack import (
+    DataNode,
+    Graph,
+    Task,
+    block_of,
+    execute_subgraph,
+    is_fused,
+    steps_of,
+)
+from dask_diag.model.codes import STORED_CHUNKS, TOKEN
 
-TOKEN = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])")
-"""The end of a name that dask gave to work. The user may give a name to other work, too."""
+if TYPE_CHECKING:
+    from dask_diag.cluster.stored_chunks import ReadAgain
+
 MOST_KEYS = 100_000
 """Keys of steps that are remembered, as hashes: about 8 MB. Later ones are not counted."""
 
@@ -60,8 +66,12 @@ class SeenSteps:
             if type(task) is Task
             and (task.func is execute_subgraph or (task.args and type(task.args[0]) is Task))
         ]
-        originals = [key for key in dsk if type(key) is str and key.startswith(_ORIGINAL)]
-        again = tuple(_read_again(dsk, originals)) if originals else ()
+        again: tuple[RepeatedStep, ...] = ()
+        if any(type(node) is DataNode for node in dsk.values()):
+            # One may be a stored array.
+            from dask_diag.cluster.stored_chunks import chunks_read_again
+
+            again = tuple(rows_read_again(chunks_read_again(dsk)))
         if not found:
             return again
         seen, new = self._seen, set[int]()
@@ -72,7 +82,7 @@ class SeenSteps:
                 # The steps of a block have names only: the block is the task's.
                 inside = block[1:] if type(name) is str and isinstance(block, tuple) else ()
                 step_key = (name, *inside) if inside else name
-                read = _block_of(step)
+                read = block_of(step)
                 if is_whole and read is None:
                     continue
                 names = _head(key), _head(step_key)
@@ -99,93 +109,11 @@ def _rows(groups: Mapping[tuple[object, object], list[Any]]) -> Iterator[Repeate
             yield RepeatedStep(*names, " ".join(_calls_of(step)), runs, repeats)
 
 
-def _block_of(task: Task) -> Hashable:
-    """The key of the block of a file that a task reads and parses; None for other tasks."""
-    first = task.args[0] if task.args else None
-    if type(first) is not Task or type(first.key) is not str:
-        return None
-    return first.key if first.key.startswith("read-block-") else None
-
-
-_ORIGINAL = "original-"
-"""Begins the key of an array that tasks take parts of."""
-_TIMES = 2
-"""Least times that a stored chunk is read, on average, to be noted."""
-_MOST_WRAPPERS = 8
-"""Objects around a stored array, such as those of xarray, that are looked into."""
-
-
-def _read_again(dsk: Graph, originals: Sequence[str]) -> Iterator[RepeatedStep]:
-    """Stored arrays whose chunks are read several times, with the number of reads of chunks."""
-    stored = {key: grid for key in originals if (grid := _grid_of(dsk[key]))}
-    if not stored:
-        return
-    slices: dict[tuple[object, str], list[tuple[Any, ...]]] = {}
-    for key, task in dsk.items():
-        for source, part in _parts_of(task, stored):
-            slices.setdefault((_head(key), source), []).append(part)
-    for (head, source), parts in slices.items():
-        reads, chunks = _reads(parts, *stored[source])
-        if reads >= _TIMES * chunks > 0:
-            names = function_of_key((head,)), function_of_key((source[len(_ORIGINAL) :],))
-            yield RepeatedStep(*names, STORED_CHUNKS, reads, reads - chunks)
-
-
-def _parts_of(task: Any, stored: Collection[str]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Stored arrays of which a task, or a step in it, takes a part, and the slices."""
-    if type(task) is not Task:
-        return
-    source, part = None, None
-    for one in task.args:
-        value = one.value if type(one) is DataNode else one
-        if type(value) is tuple:
-            part = value if value and type(value[0]) is slice else part
-        elif getattr(one, "key", None) in stored:
-            source = one.key
-    if source is not None and part is not None:
-        yield source, part
-    elif is_fused(task):
-        for step in task.args[0].values():
-            yield from _parts_of(step, stored)
-
-
-def _grid_of(node: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The shape of a stored array, and of its chunks; None for other arrays."""
-    array = getattr(node, "value", None)
-    shape = getattr(array, "shape", None)
-    for _ in range(_MOST_WRAPPERS):
-        chunks = getattr(array, "chunks", None)
-        if type(chunks) is tuple and chunks and all(type(one) is int and one for one in chunks):
-            # What has selected a part of the stored array has other borders.
-            is_whole = getattr(array, "shape", None) == shape and len(chunks) == len(shape or ())
-            return (shape, chunks) if is_whole else None  # type: ignore[return-value]
-        inner = getattr(array, "array", None)
-        array = getattr(array, "_array", None) if inner is None else inner
-    return None
-
-
-def _reads(
-    parts: Sequence[tuple[Any, ...]], shape: Sequence[int], chunks: Sequence[int]
-) -> tuple[int, int]:
-    """How many chunks are read for these slices, and how many different ones there are."""
-    reads = 0
-    touched: list[set[int]] = [set() for _ in shape]
-    known: dict[tuple[int, int, int], range] = {}
-    for part in parts:
-        if len(part) != len(shape):
-            return 0, 0
-        number = 1
-        for axis, (one, size, length) in enumerate(zip(part, shape, chunks, strict=True)):
-            if type(one) is not slice:
-                return 0, 0
-            start, stop, _ = one.indices(size)
-            of_axis = known.get((axis, start, stop))
-            if of_axis is None:
-                of_axis = known[axis, start, stop] = range(start // length, -(-stop // length))
-                touched[axis].update(of_axis)
-            number *= len(of_axis)
-        reads += number
-    return reads, prod(map(len, touched))
+def rows_read_again(found: Iterable[ReadAgain]) -> Iterator[RepeatedStep]:
+    """Stored arrays whose chunks were read again, as rows."""
+    for one in found:
+        names = function_of_key((_head(one.task),)), function_of_key((one.array,))
+        yield RepeatedStep(*names, STORED_CHUNKS, one.reads, one.repeats)
 
 
 def _head(key: Hashable) -> object:

@@ -33,6 +33,7 @@ from dask_diag.capture.metrics import (
     runs_a_task,
 )
 from dask_diag.errors import DiagnosticError
+from dask_diag.hooks.inside import hear_inside, stop_hearing_inside
 from dask_diag.hooks.stack import GraphNode, bytes_of_result, bytes_of_task
 from dask_diag.system.code import current_frames
 from dask_diag.system.interpreter import has_gil
@@ -339,6 +340,7 @@ class RemoteTask:
         hearing.add(self)
         listening.add(self)
         notice_collections()
+        hear_inside()
         start = perf_counter()
         self.cpu_before = cpu = thread_time()
         # Last, for those that sample the task: it has started.
@@ -372,6 +374,7 @@ class RemoteTask:
         hearing.discard(self)
         if not listening:
             ignore_collections()
+            stop_hearing_inside()
         metered = self.metered
         return Measurement(
             computation=self.computation,

@@ -35,6 +35,7 @@ from dask.utils import funcname
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.metrics import time
 
+from dask_diag.cluster.stored_chunks import chunks_read_again
 from dask_diag.cluster.wire import (
     CANCELLED,
     EVENTS,
@@ -73,6 +74,7 @@ from dask_diag.cluster.wire import (
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
+    from dask_diag.cluster.stored_chunks import ReadAgain
     from dask_diag.cluster.wire import (
         AttachReply,
         HelloReply,
@@ -498,6 +500,7 @@ class RecordedComputation:
         self.active = self.workers = self.failed = 0
         self.functions: dict[str, list[int]] = {}
         self.seconds = self.cpu_of_tasks = self.graph_bytes = 0.0
+        self.read_again: list[ReadAgain] = []
 
     def set_sessions(self, sessions: list[RecordedSession]) -> None:
         """Set the sessions of the client."""
@@ -511,7 +514,9 @@ class RecordedComputation:
         bounds = self.start, None if self.active else self.stop
         functions = [(name, done, total) for name, (done, total) in self.functions.items()]
         tasks, sums = (functions, self.failed), (self.seconds, self.cpu_of_tasks, self.graph_bytes)
-        return ClusterComputation(*graph, *bounds, self.workers, cpu, *tasks, *sums)
+        return ClusterComputation(
+            *graph, *bounds, self.workers, cpu, *tasks, *sums, self.read_again
+        )
 
     def count_of(self, function: str, done: int, total: int) -> None:
         """Add to the counts of a function; of many functions the first have counts of their own."""
@@ -821,8 +826,11 @@ class RunCollector:
         spans = self.computations.spans_of(keys, annotations.get("span", {}))
         computation = self.computations.of_client(client, next(iter(spans.values()), ""))
         if computation.recorders:
-            states = map(self.scheduler.tasks.get, keys)
-            computation.graph_bytes += bytes_of_arguments([state for state in states if state])
+            states = [state for state in map(self.scheduler.tasks.get, keys) if state]
+            computation.graph_bytes += bytes_of_arguments(states)
+            with self.sessions.reporting("counting reads of stored chunks"):
+                graph = {state.key: state.run_spec for state in states}
+                computation.read_again += chunks_read_again(graph)
         for key in keys:
             task = self.tasks.get(key)
             if task is None:

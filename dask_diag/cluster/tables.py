@@ -11,7 +11,9 @@ from toolz import merge_with
 
 from dask_diag.capture.build import Increment, Tables
 from dask_diag.capture.lines.tables import LineTables
+from dask_diag.capture.steps import rows_read_again
 from dask_diag.cluster.log import ClusterLog
+from dask_diag.cluster.stored_chunks import ReadAgain
 from dask_diag.cluster.tasks_table import others_of, tasks_of, transfers_of
 from dask_diag.cluster.wire import RUN, Batch, ChunkOfEvents, ClusterComputation
 from dask_diag.cluster.workers_table import (
@@ -83,26 +85,23 @@ class ClusterTables:
             position += len(parts[-1]["tasks"])
         new: Tables = merge_with(stack, *parts)
         finished, running = self.computations(logs, now)
-        workers = cluster_workers_table(logs)
-        return {**new, "computations": finished}, {"computations": running, "workers": workers}
+        return {**new, **finished}, {**running, "workers": cluster_workers_table(logs)}
 
-    def computations(self, logs: Sequence[ClusterLog], now: float) -> tuple[Table, Table]:
+    def computations(self, logs: Sequence[ClusterLog], now: float) -> Increment:
         """Computations done since the previous call, and current computations."""
-        finished, running = [], []
+        rows: tuple[list[_Row], list[_Row]] = [], []
         for log in logs:
             for number, computation in log.computations.copy().items():
                 key, stop = (id(log), number), computation.stop
                 if key in self._final:
                     continue
-                row = _computation_row(computation, log, now)
-                if log.has_ended or (
-                    stop is not None and now - (stop - log.offset) > _SECONDS_UNTIL_FINAL
-                ):
+                is_running = not log.has_ended and (
+                    stop is None or now - (stop - log.offset) <= _SECONDS_UNTIL_FINAL
+                )
+                if not is_running:
                     self._final.add(key)
-                    finished.append(row)
-                else:
-                    running.append(row)
-        return tables.Computations.of_rows(finished), tables.Computations.of_rows(running)
+                rows[is_running].append((computation, log))
+        return _computations_tables(rows[0], now), _computations_tables(rows[1], now)
 
     def _tables_of(self, batch: Batch, log: ClusterLog, position: int) -> Tables:
         ids = np.frombuffer(batch.ids, np.int64)
@@ -144,6 +143,20 @@ class ClusterTables:
                     yield row
 
 
+_Row = tuple[ClusterComputation, ClusterLog]
+
+
+def _computations_tables(rows: Sequence[_Row], now: float) -> Tables:
+    return {
+        "computations": tables.Computations.of_rows(_computation_row(*row, now) for row in rows),
+        "repeated_steps": tables.RepeatedSteps.of_rows(
+            (computation.name, *step)
+            for computation, _ in rows
+            for step in rows_read_again(ReadAgain(*found) for found in computation.read_again)
+        ),
+    }
+
+
 _UNKNOWN = {
     name: {"category": "", "float": np.nan, "integer": 0}[column.kind]
     for name, column in tables.Computations.schema.items()
@@ -183,9 +196,8 @@ def with_clusters(
     if sampled is None:
         parts = {**merge_with(stack, *made.take(logs, 0, now)), **lines.tables()}
     else:
-        computations = stack(list(made.computations(logs, now)))
-        workers = cluster_workers_table(logs)
-        parts = {**sampled, "computations": computations, "workers": workers}
+        computations = merge_with(stack, *made.computations(logs, now))
+        parts = {**sampled, **computations, "workers": cluster_workers_table(logs)}
     on_clusters = Recording(
         start=recording.start,
         stop=max(recording.stop, float(parts["computations"]["stop"].max(initial=-np.inf))),

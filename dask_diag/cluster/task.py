@@ -40,6 +40,7 @@ from dask_diag.cluster.wire import (
     packed_stacks,
 )
 from dask_diag.hooks.stack import GraphNode
+from dask_diag.model.codes import Activity
 from dask_diag.sampling.probes import Probe, RunningTask
 from dask_diag.sampling.stacks import RemoteStackTaskProbe, StackProbe
 
@@ -155,23 +156,24 @@ class ClusterTask(GraphNode):
 
     @coroutine
     def steps(self, coroutine: Awaitable[object]) -> Generator[object, object, object]:
-        """Run a coroutine and sum the CPU of its steps: other coroutines may run between steps."""
+        """Run a coroutine and sum the times of its steps: other coroutines run between them."""
         iterator = cast("Generator[object, object, object]", coroutine.__await__())
         resume: Callable[..., object] = iterator.send
         argument: object = None
-        spent = 0.0
+        spent, had_loop = 0.0, 0.0
         while True:
-            cpu = thread_time()
+            wall, cpu = perf_counter(), thread_time()
             try:
                 waits_for = resume(argument)
             except StopIteration as stopped:
-                self._end(spent + thread_time() - cpu)
+                self._end(spent + thread_time() - cpu, on_loop=had_loop + perf_counter() - wall)
                 return stopped.value
             except BaseException as error:
                 self._end(spent + thread_time() - cpu, error)
                 take_out_own_frames(error)
                 raise
             spent += thread_time() - cpu
+            had_loop += perf_counter() - wall
             try:
                 argument = yield waits_for
                 resume = iterator.send
@@ -184,7 +186,9 @@ class ClusterTask(GraphNode):
         if not self.is_coro:
             self.seceded_at_cpu = _cpu_of(self.thread) - self.cpu_before
 
-    def _end(self, cpu: float, error: BaseException | None = None) -> None:
+    def _end(
+        self, cpu: float, error: BaseException | None = None, on_loop: float | None = None
+    ) -> None:
         """Store the measurements. Nothing is raised: it would be the task's failure."""
         try:
             stop = self.clock()
@@ -197,6 +201,9 @@ class ClusterTask(GraphNode):
             if error is not None:
                 self.error = type(error).__name__
                 self.rescheduled = _asks_to_be_rescheduled(error)
+            if on_loop is not None:
+                self.metered = self.metered or Metered()
+                self.metered.append((Activity.EVENT_LOOP, "seconds", on_loop, cpu))
             if self.probes:
                 self.end_sampling(cpu)
             if self.chunk is not None:

@@ -252,7 +252,8 @@ class ClusterComputation(NamedTuple):
 
     `functions` to `cpu` are counted if a session shows progress: name, tasks done and all tasks of
     each function, tasks failed, and seconds and CPU seconds of the tasks done. `graph_bytes` is the
-    size of the data in its graphs, if a session wants tasks.
+    size of the data in its graphs, if a session wants tasks; `read_again` the stored arrays whose
+    chunks they read several times.
     """
 
     number: int
@@ -268,6 +269,7 @@ class ClusterComputation(NamedTuple):
     seconds: float
     cpu: float
     graph_bytes: float
+    read_again: Sequence[Sequence[Any]]
 
 
 class ClusterWorker(NamedTuple):
@@ -376,11 +378,16 @@ def name_of_key(key: Hashable) -> Hashable:
 def names_of_steps(task: Any) -> list[Hashable]:
     """The names of the steps of a fused task, each once; empty for other tasks."""
     names: dict[Hashable, None] = {}
-    if getattr(getattr(task, "func", None), "__name__", "") == "_execute_subgraph":
-        for key, step in task.args[0].items():
-            own = [name_of_key(key)] if hasattr(step, "func") else []
-            names.update(dict.fromkeys(names_of_steps(step) or own))
+    for key, step in steps_inside(task).items():
+        own = [name_of_key(key)] if hasattr(step, "func") else []
+        names.update(dict.fromkeys(names_of_steps(step) or own))
     return list(names)
+
+
+def steps_inside(task: Any) -> dict[Hashable, Any]:
+    """The steps of a fused task by key; empty for other tasks."""
+    is_fused = getattr(getattr(task, "func", None), "__name__", "") == "_execute_subgraph"
+    return task.args[0] if is_fused else {}
 
 
 LineT = TypeVar("LineT")

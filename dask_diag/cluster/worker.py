@@ -33,6 +33,7 @@ from dask_diag.cluster.wire import (
     Unmeasured,
     forget_handlers,
 )
+from dask_diag.hooks.inside import hear_inside, stop_hearing_inside
 from dask_diag.hooks.stack import GraphNode
 from dask_diag.model.codes import Activity, WorkerEvent
 from dask_diag.sampling.linux import why_not_here
@@ -287,6 +288,7 @@ class WorkerSide:
         try:
             runs_around_tasks.update(codes_around_tasks(worker))
             start_listening(self, everywhere=False)
+            hear_inside()
             worker.handlers[FLUSH] = self.flush
             worker.handlers[SETTINGS] = self.change_settings
             # What distributed and the machine allow.
@@ -310,6 +312,7 @@ class WorkerSide:
     def stop(self) -> None:
         """Restore the worker; tasks that run go on, unmeasured."""
         stop_listening(self)
+        stop_hearing_inside()
         for name in (FLUSH, SETTINGS):
             self._worker.handlers.pop(name, None)
         forget_handlers()

@@ -10,22 +10,19 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from time import thread_time
 
-import dask.local
 from dask.callbacks import Callback
 
-from dask_diag.capture.metrics import meter_in_task
 from dask_diag.capture.worker_starts import runs_main_again
+from dask_diag.hooks import inside
 from dask_diag.hooks.calls import spend_on_noting, start_noting_calls, stop_noting_calls
 from dask_diag.hooks.lines import start_capturing, stop_capturing
 from dask_diag.hooks.stack import CallbackTuple, is_in_computation
 
-_NAME = "local_callbacks"
 _lock = threading.Lock()
-_dasks_own: Callable[..., object] | None = getattr(dask.local, _NAME, None)
 _activations: dict[CallbackTuple, set[CallbackTuple]] = {}
 _active_at_start: list[frozenset[CallbackTuple]] = []
 """The callbacks that were active when they started, of the computations that run."""
@@ -34,7 +31,7 @@ _in_use_elsewhere: set[CallbackTuple] = set()
 
 def sees_overlapping_computes() -> bool:
     """Whether with this dask all overlapping computations can be seen."""
-    return _dasks_own is not None
+    return inside.dasks_own is not None
 
 
 def hold(callback: CallbackTuple) -> bool:
@@ -69,8 +66,7 @@ def is_held() -> bool:
 
 
 def _install() -> None:
-    if _dasks_own is not None:
-        setattr(dask.local, _NAME, shared_callbacks)
+    inside.replace_callbacks(shared_callbacks)
     start_noting_calls()
     start_capturing()
 
@@ -78,8 +74,7 @@ def _install() -> None:
 def _uninstall_if_unused() -> None:
     if _activations or _active_at_start:
         return
-    if _dasks_own is not None:
-        setattr(dask.local, _NAME, _dasks_own)
+    inside.restore_callbacks()
     stop_noting_calls()
     stop_capturing()
 
@@ -108,8 +103,8 @@ def shared_callbacks(
         watching = own[0][0].__self__.share(own) if own else ()  # type: ignore[union-attr]
         spend_on_noting(began)
         if is_nested:
-            with meter_in_task():
-                yield (*others, *watching)
+            with inside.counted((*others, *watching)) as heard:
+                yield heard
         else:
             yield (*others, *watching)
     finally:

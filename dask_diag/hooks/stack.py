@@ -90,6 +90,14 @@ def steps_of(task: Any, key: Hashable = None) -> Iterator[tuple[Hashable, Task, 
             yield name, step, key
 
 
+def block_of(task: Task) -> Hashable:
+    """The key of the block of a file that a task reads and parses; None for other tasks."""
+    first = task.args[0] if task.args else None
+    if type(first) is not Task or type(first.key) is not str:
+        return None
+    return first.key if first.key.startswith("read-block-") else None
+
+
 _LAZY = {map, filter, zip, itertools.chain, GeneratorType}
 
 

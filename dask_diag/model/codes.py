@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 THREAD_KINDS = {
     "tasks": "Threads that ran tasks; for a thread that also ran the scheduler, only its tasks.",
     "scheduler": "The thread that called the scheduler, without its tasks.",
@@ -18,8 +20,11 @@ COLLECTED = "objects"
 """Unit of what a collection of garbage found."""
 FULL_COLLECTION = "full collections"
 """Unit of the collections that looked through objects of all ages."""
-IN_TASKS, COMPUTATIONS = "computations in tasks", "computations"
-"""Label of the seconds in which tasks ran dask inside, and the unit of the number of times."""
+IN_TASKS, COMPUTATIONS, REPEATS = "computations in tasks", "computations", "repeats of "
+"""Label of the seconds in which tasks ran dask inside, the unit of the number of times, and the
+begin of the unit of the number of those that only ran steps of that name again."""
+TOKEN = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])")
+"""The end of a name that dask gave to work. The user may give a name to other work, too."""
 STORED_CHUNKS = "(chunks of a stored array)"
 """What stands in place of a step's calls where reads of stored chunks are counted."""
 COMMITS = frozenset({"commit", "fsync", "fdatasync"})
@@ -84,6 +89,7 @@ class Activity:
     RESCHEDULED = "rescheduled"
     TRANSFER = "transfer"
     SPILL = "spill"
+    EVENT_LOOP = "event-loop"
     GRAPH = "graph"
     STARTUP = "startup"
     PROFILERS = "profilers"
@@ -220,6 +226,8 @@ WORKER_ACTIVITIES = {
     Activity.PROFILERS: "No task yet: the profilers started with a computation.",
     Activity.TRANSFER: "A free worker of a cluster waited for results from other workers.",
     Activity.SPILL: "A free worker of a cluster waited while it spilled or unspilled results.",
+    Activity.EVENT_LOOP: "A free worker of a cluster waited while a coroutine computed or blocked "
+    "on its event loop.",
     Activity.OVERHEAD: "A worker was free while a task was ready or a result waited to be "
     "collected.",
     Activity.OTHER: "A worker may have been busy: a task of unknown running time was in flight. Or "

@@ -378,6 +378,15 @@ class Tasks(RecordingTable):
     group = group_number("The kind of its steps, as in `steps`; -1 if unknown.")
 
 
+def seconds_of_tasks(tasks: Table) -> FloatArray:
+    """Task time; NaN if unknown. After a task seceded its CPU seconds count: the rest is waiting.
+
+    The tasks for which it waits have the threads, and task times of their own.
+    """
+    lasted = np.fmin(tasks["stop"], tasks["seceded"]) - tasks["start"]
+    return np.asarray(lasted + np.nan_to_num(tasks["seceded_cpu"]))
+
+
 class Dependencies(RecordingTable):
     """A row per dependency of a task on another task's result."""
 

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from math import isnan, nan
 from typing import TYPE_CHECKING, Any
 
 from dask_diag.capture.task import (
@@ -29,6 +30,12 @@ SampledTask = Any
 It has `key`, `task`, `metered`, and `start` and `stop` (None before), with the CPU seconds of its
 thread as it started, `cpu_before`, and its own, `cpu`, once it has stopped.
 """
+
+
+def has_seceded(task: SampledTask) -> bool:
+    """Whether a task of a cluster has left its worker's pool, mostly to wait for other tasks."""
+    return not isnan(getattr(task, "seceded", nan))
+
 
 TaskProbe = Any
 """Samples of one run of a task; it has the `start` of the run."""

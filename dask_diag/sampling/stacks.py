@@ -22,7 +22,7 @@ from dask_diag.capture.metrics import ends_a_task, runs_a_task
 from dask_diag.capture.task import Line, StackSample, TimedTask
 from dask_diag.sampling.call_tree import LOADED, Run, Stacks, spread
 from dask_diag.sampling.io_calls import hash_of_values, values_in_call
-from dask_diag.sampling.probes import SampledTask
+from dask_diag.sampling.probes import SampledTask, has_seceded
 from dask_diag.sampling.sampler import Listener, TaskRun, thread_frames
 from dask_diag.sampling.walker import Stack, Walker
 from dask_diag.system.periodic import (
@@ -251,6 +251,8 @@ class RemoteStackTaskProbe(StackTaskProbe):
 
     def _see(self, now: float, stack: Stack | None, seconds: float, cpu: float) -> None:
         cycle, count = self.probe.cycle, int(stack is not None)
+        if has_seceded(self.task):
+            seconds = min(seconds, cpu)
         for then, share in spread(now, seconds, cycle):
             values = self._seen.setdefault((int(then // cycle), stack), [0.0, 0.0, 0])
             values[0] += share * seconds

@@ -29,7 +29,7 @@ from dask_diag.capture.task import RemoteTask, TaskThread, ThisThread, TimedTask
 from dask_diag.hooks.stack import WAITS_FOR_TASKS
 from dask_diag.model.codes import Activity
 from dask_diag.sampling.linux import LinuxThread, seconds_waited, why_not_here
-from dask_diag.sampling.probes import SampledTask, attach_probe
+from dask_diag.sampling.probes import SampledTask, attach_probe, has_seceded
 from dask_diag.sampling.sampler import (
     Listener,
     StandingSubscription,
@@ -311,7 +311,8 @@ def first_position(count: int, tick: int) -> int:
 
 def sample_waits(passed: float) -> None:
     """Sample running tasks; of many only some, which represent all."""
-    sampled = (run.task_probe(WaitProbe) for run in running_now().values())
+    runs = (run for run in running_now().values() if not has_seceded(run.task))
+    sampled = (run.task_probe(WaitProbe) for run in runs)
     task_probes = [task_probe for task_probe in sampled if task_probe is not None]
     for task_probe in task_probes:
         task_probe.tick()

@@ -82,6 +82,7 @@ _AFTER_METERED = {
     Activity.SERIALIZE: Look("serialization", "#2a9d84"),
     Activity.TRANSFER: Look("results in flight", "#3fb8c9", "\\"),
     Activity.SPILL: Look("spilling", "#a8568c", "v"),
+    Activity.EVENT_LOOP: Look("waiting for event loops", "#d88fae", "\\"),
     Activity.FAILED: Look("tasks that failed", "#cd1a27", terminal="red"),
     Activity.UNFINISHED: Look("tasks that did not finish", "#f2a0ab"),
     Activity.CANCELLED: Look("tasks that were cancelled", "#e6d3d6"),

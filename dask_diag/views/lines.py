@@ -331,7 +331,7 @@ def _metered(recording: Recording) -> Iterator[Line]:
     amounts = {
         of: value
         for of, value in metered_amounts(recording).items()
-        if of[0] not in (Activity.GC, IN_TASKS)
+        if of[0] not in (Activity.GC, Activity.EVENT_LOOP, IN_TASKS)
     }
     cpu = metered_cpu(recording)
     parts = [
@@ -351,12 +351,12 @@ def _in_tasks(recording: Recording) -> Iterator[Line]:
     metrics = recording.metrics
     rows = metrics.filter(metrics.activity.eq(IN_TASKS))
     functions = recording.tasks.function[rows.task]
-    is_count = rows.unit.eq(COMPUTATIONS)
-    for name in largest(functions, rows.value * ~is_count):
+    is_count, is_time = rows.unit.eq(COMPUTATIONS), rows.unit.eq("seconds")
+    for name in largest(functions, rows.value * is_time):
         of_name = functions.eq(name)
         computations = rows.value[of_name & is_count].sum()
         tasks = counted(len(np.unique(rows.task[of_name])), "task")
-        lasted = seconds(rows.value[of_name & ~is_count].sum())
+        lasted = seconds(rows.value[of_name & is_time].sum())
         said = f"{counted(int(computations), 'computation')} in {tasks} of {shown(name, 24)}"
         yield "Inside tasks", f"{said}: {lasted}"
 
@@ -383,7 +383,8 @@ def _critical_path(analysis: Analysis, verbose: bool) -> Iterator[Line]:
     path = analysis.critical_path
     wall = float(path.computations["wall"].sum())
     if path.length:
-        names = [shown(name, 24) for name in path.functions["function"].tolist()[:3]]
+        longest = analysis.named(path.functions["function"].tolist()[:3])
+        names = [shown(name, 24) for name in longest]
         more = ", …" if len(path.functions) > len(names) else ""
         functions = f" ({', '.join(names)}{more})" if verbose else ""
         is_serial = path.cpu_scheduler > path.length

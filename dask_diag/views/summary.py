@@ -13,7 +13,6 @@ from dask_diag.analysis.built_by import BY, BuiltBy, table_of_lines
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.findings.rules import find
-from dask_diag.analysis.functions import main_steps
 from dask_diag.analysis.groups import lookup, rows_by, workers_of
 from dask_diag.analysis.headline import (
     computations_of_tasks_alone,
@@ -348,12 +347,10 @@ def _threads_used(recording: Recording) -> tuple[int, int]:
 
 def function_rows(analysis: Analysis, verbose: bool) -> Iterator[tuple[str, ...]]:
     """Cells for each function, then for those not shown, then for all."""
-    records, steps = analysis.functions.to_dicts(), main_steps(analysis.recording)
+    records = analysis.functions.to_dicts()
     most = _WITH_VERBOSE if verbose else _FUNCTIONS_SHOWN
     for record in records[:most]:
-        step = steps.get(record["function"])
-        mostly = f" (mostly {step})" if step else ""
-        yield _row(shown(f"{record['function']}{mostly}"), [record])
+        yield _row(shown(analysis.shown_names[record["function"]]), [record])
     if others := records[most:]:
         yield _row(f"({counted(len(others), 'more function')})", others)
     if records:

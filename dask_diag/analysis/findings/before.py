@@ -11,6 +11,7 @@ import numpy as np
 from dask_diag.analysis.built_by import seconds_building
 from dask_diag.analysis.call_tree import short_path
 from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.findings.cluster import RETIRED
 from dask_diag.analysis.findings.rule import (
     WORTH_GAINING,
     WORTH_NAMING,
@@ -48,7 +49,6 @@ from dask_diag.analysis.lines import (
 )
 from dask_diag.analysis.phases import not_of_graphs, times_of_phases
 from dask_diag.analysis.task_times import call_times, prepared_times
-from dask_diag.analysis.wall_time import seconds_without_workers
 from dask_diag.columns import BoolArray
 from dask_diag.model.codes import Activity, Root
 from dask_diag.model.recording import Recording
@@ -185,7 +185,7 @@ WORTH_REPORTING = 0.15
 def pool_startup(analysis: Analysis) -> Diagnosis | None:
     """Worker processes took long to start, compared with the computation; or all were missing."""
     if "processes" not in analysis.schedulers:
-        return _no_workers(analysis) or _clusters_between(analysis)
+        return _workers_that_left(analysis) or _clusters_between(analysis)
     waiting = sum(occupied.seconds(occupied.startup) for occupied in analysis.occupancies)
     starting = [occupied.when(occupied.startup) for occupied in analysis.occupancies]
     # What is lost in computations at the same time is lost once.
@@ -217,25 +217,43 @@ def pool_startup(analysis: Analysis) -> Diagnosis | None:
     )
 
 
-def _no_workers(analysis: Analysis) -> Diagnosis | None:
-    """Computations of a cluster waited for its workers to start, as if it adapts to the work."""
-    lost = seconds_without_workers(analysis.recording, analysis.occupancies)
-    # Where workers died, tasks ran again: that is another finding.
-    if lost < WORTH_REPORTING * analysis.computing or (analysis.tasks.attempt > 1).any():
+def _workers_that_left(analysis: Analysis) -> Diagnosis | None:
+    """Workers of a cluster left between computations, which waited for new ones, as with adapt."""
+    workers = analysis.recording.workers
+    cluster_of = lookup(analysis.computations.computation, analysis.computations.cluster)
+    is_gone, is_new = np.zeros((2, len(workers)), bool)
+    lost, times = 0.0, list[Intervals]()
+    for occupied in analysis.occupancies:
+        is_there = workers.computation.eq(cluster_of.get(occupied.computation, ""))
+        start, stop = occupied.times[0], occupied.times[-1]
+        gone = is_there & workers.reason.eq(RETIRED) & (workers.left <= start)
+        joined = is_there & (workers.joined > start) & (workers.joined < stop)
+        if not (gone.any() and joined.any()):
+            continue
+        capacity, full = occupied.capacity, occupied.workers
+        missing = np.minimum(full - capacity, workers.threads[gone].sum())
+        missing[int(capacity.argmax()) :] = 0
+        lost += occupied.seconds(missing) / full
+        times.append(occupied.when(missing))
+        is_gone |= gone
+        is_new |= joined
+    lost = min(lost, analysis.computing)
+    if lost < WORTH_REPORTING * analysis.computing:
         return None
-    times = [occupied.without_workers for occupied in analysis.occupancies]
     return Diagnosis(
         severity_of(lost / analysis.computing),
         Gain(lost),
         evidence(
-            "The cluster had no worker for {lost:seconds} of {computing:seconds}, in "
-            "{computations:computation} that waited for workers to start",
+            "{left:worker} left the cluster between computations, and {joined:worker} joined in "
+            "later ones, which waited {lost:seconds} of {computing:seconds} for them",
+            left=is_gone.sum(),
+            joined=is_new.sum(),
             lost=lost,
             computing=analysis.computing,
-            computations=sum(1 for intervals in times if intervals.seconds > 0),
         ),
-        "keep workers between computations, such as cluster.adapt(minimum=1), or a fixed number: "
-        "cluster.scale(...); or compute results together, in one computation",
+        "keep workers between computations: cluster.adapt(minimum=...), a longer interval= or "
+        "wait_count= there, or a fixed number, cluster.scale(...); or compute results together, in "
+        "one computation",
         where_of_intervals(*Intervals.join(times)),
     )
 
@@ -318,7 +336,7 @@ def first_call(analysis: Analysis) -> Diagnosis | None:
                 if worst.is_locked
                 else ". It passed where later runs spend no time{lines}"
             ),
-            function=worst.function,
+            function=analysis.named([worst.function]),
             first=worst.stop - worst.start,
             later=worst.later,
             processes=processes,
@@ -361,7 +379,7 @@ def _compiling_in_each_run(analysis: Analysis) -> Diagnosis | None:
     lost = min(analysis.wall_of_tasks(analysis.in_tasks * took / total), analysis.computing)
     if lost < WORTH_REPORTING * analysis.computing:
         return None
-    functions = largest(samples.function, samples.seconds * compiles)
+    functions = analysis.named(largest(samples.function, samples.seconds * compiles))
     return Diagnosis(
         severity_of(lost / analysis.computing),
         Gain(lost),

@@ -8,6 +8,7 @@ from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
     Diagnosis,
     Gain,
+    at_line,
     evidence,
     line_clause,
     rule,
@@ -18,7 +19,7 @@ from dask_diag.analysis.findings.rule import (
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import CLIENT, own_lines, samples_below
 from dask_diag.analysis.task_times import call_times
-from dask_diag.columns import FloatArray, IntArray
+from dask_diag.columns import IntArray
 from dask_diag.model.codes import Activity, Outcome
 
 WORTH_REPORTING = 0.15
@@ -29,12 +30,6 @@ LARGE_ARGUMENT = 1e6
 """Least mean bytes that each task was given."""
 MUCH_GIVEN = 20e6
 """Least bytes that all tasks were given."""
-
-
-def _at(analysis: Analysis, weights: FloatArray) -> str:
-    """Clause on the line of the program with most of some seconds of samples; or empty."""
-    lines = own_lines(analysis.recording, weights)
-    return f", at {lines[0]}" if lines else ""
 
 
 @rule("large-arguments", needs_tasks=False)
@@ -61,9 +56,9 @@ def large_arguments(analysis: Analysis) -> Diagnosis | None:
             "each{line}. It went through the client and the scheduler once for each task",
             given=given,
             tasks=tasks,
-            functions=top_functions(recording, np.ones(len(analysis.tasks))),
+            functions=top_functions(analysis, np.ones(len(analysis.tasks))),
             each=given / tasks,
-            line=_at(analysis, sending),
+            line=at_line(analysis, sending),
         ),
         "send it once, data = client.scatter(data, broadcast=True), and give the future to these "
         "tasks; or load the data in tasks",
@@ -161,8 +156,8 @@ def large_results(analysis: Analysis) -> Diagnosis | None:
             lost=lost,
             wall=wall,
             size=size,
-            functions=top_functions(recording, weights),
-            line=_at(analysis, bringing),
+            functions=top_functions(analysis, weights),
+            line=at_line(analysis, bringing),
         ),
         "bring all in one call, client.gather(futures), in place of future.result(); or "
         * one_by_one

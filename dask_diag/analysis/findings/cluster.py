@@ -45,7 +45,7 @@ def transfer_bound(analysis: Analysis) -> Diagnosis | None:
     transfers = transfers.filter(transfers.activity.eq(Activity.TRANSFER))
     took = transfers.stop - transfers.start
     seconds_of_tasks = sums_of_tasks(analysis.recording, transfers.task, took)
-    functions = top_functions(analysis.recording, seconds_of_tasks)
+    functions = top_functions(analysis, seconds_of_tasks)
     gain = simulated(analysis, 0.0, remove={Activity.TRANSFER})
     # Data that no task made is in no simulation; nor is a result that moves only as the task that
     # needs it had to run elsewhere.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from dask_diag.analysis.findings.rule import (
     Diagnosis,
     Evidence,
     Gain,
+    at_line,
     evidence,
     in_words,
     largest,
@@ -33,7 +33,16 @@ from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import lines_of_io, own_lines, samples_below
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, FloatArray, IntArray
-from dask_diag.model.codes import COMPUTATIONS, IN_TASKS, STORED_CHUNKS, Outcome, Root
+from dask_diag.model.codes import (
+    COMPUTATIONS,
+    IN_TASKS,
+    REPEATS,
+    STORED_CHUNKS,
+    TOKEN,
+    Activity,
+    Outcome,
+    Root,
+)
 from dask_diag.model.recording import Recording
 
 REPEATED = 0.05
@@ -42,8 +51,6 @@ WORKED = 0.02
 """Least share of it of the tasks alone: the rest is the cost of tasks and computations."""
 FEWEST_SAMPLES = 10
 """Samples of fused tasks; with fewer it is not known which step takes the time."""
-_TOKEN = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])")
-"""The end of a name that dask gave to work. The user may give a name to other work, too."""
 
 
 @rule("repeated-work")
@@ -128,7 +135,7 @@ def chunks_read_again(analysis: Analysis) -> Diagnosis | None:
             "Tasks of {function} read {chunks:chunk} of a stored array {times:mean} times each, "
             "because the borders of the array's chunks ({name}) cross the stored ones. Reading "
             "took {took:seconds} of task time ({share:share})",
-            function=worst["function"],
+            function=analysis.named([worst["function"]]),
             chunks=chunks,
             times=worst["runs"] / chunks,
             name=worst["step"],
@@ -210,7 +217,7 @@ def _most_repeated(analysis: Analysis, whole: _Repeats, steps: _RepeatedSteps) -
         "{keys:different key} in {computations:computation}",
         repeats=(is_of_function & whole.is_repeat).sum(),
         runs=is_of_function.sum(),
-        function=function,
+        function=analysis.named([function]),
         keys=(is_of_function & ~whole.is_repeat).sum(),
         computations=(counts_by(tasks.computation[is_of_function]) > 0).sum(),
     )
@@ -330,7 +337,7 @@ def repeats(recording: Recording) -> _Repeats:
     ran: set[tuple[str, int]] = set()
     keys, codes = tasks.key[rows].tolist(), computations.codes[rows].tolist()
     for row, key, code in zip(rows.tolist(), keys, codes, strict=True):
-        if (key, code) in ran or not _TOKEN.search(key):
+        if (key, code) in ran or not TOKEN.search(key):
             continue
         ran.add((key, code))
         is_counted[row] = True
@@ -434,40 +441,117 @@ IDLE_CPUS = 0.3
 """Least share of the CPUs that neither the program nor others used meanwhile."""
 LEFT_BY_OTHERS = 1 / 3
 """Share of the CPUs that other programs are taken to leave if this one needs them."""
+WAITED_FOR = 0.25
+"""Least share of their time in which tasks waited for other threads, if waits were recorded."""
+MOSTLY_AGAIN = 0.5
+"""Least share of them whose inputs an earlier one had: these are lost on busy CPUs, too."""
+_COMPUTES = "dask/base.py"
 
 
-@rule("nested-computations", needs=("metrics",))
+@rule("nested-computations")
 def nested_computations(analysis: Analysis) -> Diagnosis | None:
-    """Tasks computed with dask inside, and CPUs were idle meanwhile."""
-    recording, metrics = analysis.recording, analysis.recording.metrics
+    """Tasks computed with dask inside: CPUs were idle meanwhile, or the inputs were the same."""
+    return _metered_inside(analysis) or _tasks_of_tasks(analysis)
+
+
+def _metered_inside(analysis: Analysis) -> Diagnosis | None:
+    """Computations on the threads of tasks, or on threads that these started."""
+    metrics = analysis.recording.metrics
     rows = metrics.filter(metrics.activity.eq(IN_TASKS))
-    is_count = rows.unit.eq(COMPUTATIONS)
-    spent, number = (float(rows.value[chosen].sum()) for chosen in (~is_count, is_count))
+    sums = totals_by(rows.unit, rows.value)
+    spent, number = sums.get("seconds", 0.0), sums.get(COMPUTATIONS, 0.0)
     if number < FEWEST_INSIDE or spent < MOSTLY_INSIDE * analysis.in_tasks:
         return None
+    repeated = ((n, unit.removeprefix(REPEATS)) for unit, n in sums.items() if REPEATS in unit)
+    again, step = max(repeated, default=(0.0, ""))
+    is_again = again >= MOSTLY_AGAIN * number
     cpu = analysis.cpu_in_tasks + analysis.known_cpu_outside_tasks + analysis.cpu_of_children
     free = analysis.cpus * analysis.busy_wall
-    others = cpus_of_others(recording) * analysis.busy_wall
-    if not free or cpu + max(others - LEFT_BY_OTHERS * free, 0.0) > (1 - IDLE_CPUS) * free:
+    others = cpus_of_others(analysis.recording) * analysis.busy_wall
+    is_idle = free and cpu + max(others - LEFT_BY_OTHERS * free, 0.0) <= (1 - IDLE_CPUS) * free
+    # Those of the synchronous scheduler are the task's own work.
+    waited = analysis.waited(Activity.THREAD_WAIT, Activity.LOCK_WAIT)
+    is_idle = is_idle and (not analysis.has_waits or waited >= WAITED_FOR * spent)
+    if not is_idle and not is_again:
         return None
-    where = where_of_tasks(analysis, sums_of_tasks(recording, rows.task, rows.value * ~is_count))
-    lost = min(analysis.wall_of_tasks(spent), analysis.computing)
+    took = sums_of_tasks(analysis.recording, rows.task, rows.value * rows.unit.eq("seconds"))
+    return _diagnosis(
+        analysis,
+        took,
+        evidence(
+            "ran {number:computation} inside{line}, for {spent:seconds} ({share:share} of the time "
+            "of all tasks)"
+            + (
+                "; {again:count} of these had the inputs of an earlier one ({step})"
+                if is_again
+                else ". The program used {cpu:seconds} of CPU meanwhile, on {cpus:CPU}"
+            ),
+            number=number,
+            line=at_line(analysis, _computing(analysis)),
+            spent=spent,
+            share=min(spent / analysis.in_tasks, 1.0),
+            again=again,
+            step=step,
+            cpu=cpu,
+            cpus=analysis.cpus,
+        ),
+        is_again,
+    )
+
+
+def _tasks_of_tasks(analysis: Analysis) -> Diagnosis | None:
+    """Computations by the cluster whose tasks run: tasks that another one ran before."""
+    tasks, computing = analysis.tasks, _computing(analysis)
+    waited = np.nan_to_num(tasks.stop - tasks.seceded)
+    if not waited.any() or not computing.any():
+        return None
+    again = np.where(tasks.outcome.eq(Outcome.OK), analysis.task_seconds, 0.0)
+    order = np.argsort(tasks.start, kind="stable")
+    _, first = np.unique(tasks.key[order].tolist(), return_index=True)
+    again[order[first]] = 0.0
+    functions = largest(tasks.function, again, 1)
+    if not functions or again.sum() < WORTH_REPORTING * analysis.in_tasks:
+        return None
+    is_step = tasks.function.eq(functions[0])
+    return _diagnosis(
+        analysis,
+        waited,
+        evidence(
+            "computed with dask inside{line}, and waited for it: {again:count} of {runs:count} "
+            "runs of {step} repeated earlier ones",
+            line=at_line(analysis, computing),
+            again=(is_step & (again > 0)).sum(),
+            runs=is_step.sum(),
+            step=analysis.named(functions),
+        ),
+        True,
+    )
+
+
+def _computing(analysis: Analysis) -> FloatArray:
+    """Seconds of the samples of tasks in a call of dask to compute."""
+    recording = analysis.recording
+    in_tasks = recording.samples.root.eq(Root.TASKS)
+    return recording.samples.seconds * (in_tasks & samples_below(recording, _COMPUTES))
+
+
+def _diagnosis(analysis: Analysis, took: FloatArray, said: Evidence, is_again: bool) -> Diagnosis:
+    """Diagnosis of computations inside, with their seconds in each task."""
+    where = where_of_tasks(analysis, took)
+    lost = min(analysis.wall_of_tasks(took.sum()), analysis.computing)
     return Diagnosis(
         severity_of(lost / analysis.computing),
         Gain(lost),
         evidence(
-            "{tasks:task} of {functions} ran {number:computation} inside, for {spent:seconds} "
-            "({share:share} of the time of all tasks). The program used {cpu:seconds} of CPU "
-            "meanwhile, on {cpus:CPU}",
-            tasks=len(np.unique(rows.task)),
+            "{tasks:task} of {functions} {said}",
+            tasks=(took > 0).sum(),
             functions=where.functions,
-            number=number,
-            spent=spent,
-            share=min(spent / analysis.in_tasks, 1.0),
-            cpu=cpu,
-            cpus=analysis.cpus,
+            said=said,
         ),
-        "return collections from these functions, and compute all in one call; or call the same "
-        "code without dask in them (NumPy, pandas), or with scheduler='sync'",
+        "build one graph of all results outside of tasks and compute it once, "
+        "dask.compute(*results): it runs once what they share"
+        if is_again
+        else "return collections from these functions, and compute all in one call; or call the "
+        "same code without dask in them (NumPy, pandas), or with scheduler='sync'",
         where,
     )

@@ -212,9 +212,7 @@ def _gil_evidence(analysis: Analysis, waits: _GilWaits) -> Evidence:
             tasks=analysis.at_once,
             cpus=analysis.cpu_in_tasks / analysis.busy_wall,
             share=waits.own / analysis.in_tasks,
-            functions=top_functions(
-                analysis.recording, np.nan_to_num(analysis.tasks.thread_noncpu)
-            ),
+            functions=top_functions(analysis, np.nan_to_num(analysis.tasks.thread_noncpu)),
         )
     table = waits_of_functions(analysis.recording)
     names = table["function"][table["activity"].eq(Activity.GIL_WAIT)].tolist()
@@ -229,7 +227,7 @@ def _gil_evidence(analysis: Analysis, waits: _GilWaits) -> Evidence:
         share=waits.waited / analysis.in_tasks,
         scheduler=waits.scheduler,
         cpus=waits.waited - waits.scheduler - waits.own,
-        functions=names[:MOST_NAMED],
+        functions=analysis.named(names[:MOST_NAMED]),
     )
 
 

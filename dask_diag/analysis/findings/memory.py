@@ -14,6 +14,7 @@ from dask_diag.analysis.findings.rule import (
     Diagnosis,
     FindingLocation,
     Gain,
+    at_line,
     evidence,
     largest,
     merged_intervals,
@@ -29,7 +30,7 @@ from dask_diag.analysis.memory import cached_at, memory_at_rest, returned_by
 from dask_diag.analysis.task_times import running_computations
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import BYTES
-from dask_diag.model.codes import COLLECTED, FULL_COLLECTION, Activity, WorkerEvent
+from dask_diag.model.codes import COLLECTED, FULL_COLLECTION, Activity, Root, WorkerEvent
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import WorkerEvents
 
@@ -51,7 +52,8 @@ def cache_pressure(analysis: Analysis) -> Diagnosis | None:
     peak, allowed = total.peak, float(limits.min())
     if peak < NEAR * allowed:
         return None
-    names = sorted(by_function, key=lambda name: -by_function[name].peak)[:MOST_NAMED]
+    largest_first = sorted(by_function, key=lambda name: -by_function[name].peak)
+    names = analysis.named(largest_first[:MOST_NAMED])
     is_high = total.amounts[:-1] >= NEAR * allowed
     return Diagnosis(
         "high" if peak >= VERY_NEAR * allowed else "medium",
@@ -68,7 +70,7 @@ def cache_pressure(analysis: Analysis) -> Diagnosis | None:
         "fewer workers",
         FindingLocation(
             merged_intervals(total.times[:-1][is_high], total.times[1:][is_high]),
-            functions=tuple(names),
+            functions=names,
         ),
     )
 
@@ -174,13 +176,16 @@ def _advice_on_collections(analysis: Analysis) -> str:
     )
     rarely = f"collect less often: gc.set_threshold({THRESHOLD:_}, 50, 1000)"
     # One in each task, of many: who would collect as often without being asked to?
-    is_asked = len(tasks) >= FEWEST_ASKED and np.median(full[tasks]) == 1
-    asked = "; or call gc.collect() less often" * bool(is_asked)
+    if len(tasks) >= FEWEST_ASKED and np.median(full[tasks]) == 1:
+        samples = analysis.recording.samples
+        # Most of the time of these tasks passes there.
+        at = at_line(analysis, samples.seconds * samples.root.eq(Root.TASKS))
+        return f"do not call gc.collect(){at}; or {freeze}"
     # What a worker process looks through was made by its tasks, but for modules.
     is_made = "processes" in analysis.schedulers
     if is_made or (len(later) and np.median(later) > GROWS * np.median(earlier)):
-        return f"{rarely}{asked}; or {freeze}"
-    return f"{freeze}; or {rarely}{asked}"
+        return f"{rarely}; or {freeze}"
+    return f"{freeze}; or {rarely}"
 
 
 def _collected(recording: Recording, unit: str) -> float:

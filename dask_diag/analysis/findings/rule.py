@@ -14,11 +14,12 @@ from dask_diag.analysis.cpu import share_of_others
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.groups import sums_by
 from dask_diag.analysis.intervals import Intervals
-from dask_diag.analysis.lines import ProgramLine, program_lines
+from dask_diag.analysis.lines import ProgramLine, own_lines, program_lines
 from dask_diag.analysis.memory import MemoryHeadroom
 from dask_diag.analysis.task_times import is_attached
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.formatting import amount, count, counted, percent, seconds, size
+from dask_diag.model.codes import Root
 from dask_diag.model.recording import Recording
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class FindingLocation:
     workers : tuple of str
         Names of workers, the most affected worker first.
     functions : tuple of str
-        Names of functions, the most affected function first.
+        Names of functions, the most affected function first; before that of fused tasks the steps
+        that these mostly run: ``"parse (in flatten)"``.
     lines : tuple of str
         Lines of the program, such as ``"analysis.py:12"``, that built at least 30% of the affected
         work, the most affected line first.
@@ -333,9 +335,9 @@ def largest(
     return tuple(names.values[n] for n in order if sums[n] > 0 and sums[n] >= least * sums.sum())
 
 
-def top_functions(recording: Recording, weights: FloatArray) -> tuple[str, ...]:
-    """Functions with most of the tasks' `weights`, the first one first."""
-    return largest(recording.tasks.function, weights, least=WORTH_NAMING)
+def top_functions(analysis: Analysis, weights: FloatArray) -> tuple[str, ...]:
+    """Functions with most of the tasks' `weights` in words, the first one first."""
+    return analysis.named(largest(analysis.tasks.function, weights, least=WORTH_NAMING))
 
 
 def sums_of_tasks(recording: Recording, rows: IntArray, amounts: FloatArray) -> FloatArray:
@@ -347,15 +349,24 @@ def sums_of_tasks(recording: Recording, rows: IntArray, amounts: FloatArray) -> 
 
 def where_of_tasks(analysis: Analysis, weights: FloatArray | BoolArray) -> FindingLocation:
     """Place of tasks with a weight above 0; NaN counts as 0."""
-    recording, tasks = analysis.recording, analysis.tasks
+    tasks = analysis.tasks
     filled: FloatArray = np.nan_to_num(np.asarray(weights, float))
     rows = np.flatnonzero(filled > 0)
     return FindingLocation(
         merged_intervals(tasks.start[rows], tasks.stop[rows]),
         largest(tasks.worker, filled, None, WORTH_NAMING),
-        top_functions(recording, filled),
+        top_functions(analysis, filled),
         largest_lines(analysis, analysis.built_by.sums(filled)),
     )
+
+
+def samples_of(analysis: Analysis, where: FindingLocation) -> BoolArray:
+    """Select the samples of tasks of the functions of a place."""
+    samples = analysis.recording.samples
+    names = [
+        name for name in samples.function.values if analysis.named([name])[0] in where.functions
+    ]
+    return samples.root.eq(Root.TASKS) & samples.function.is_in(names)
 
 
 def largest_lines(analysis: Analysis, losses: FloatArray) -> tuple[str, ...]:
@@ -432,6 +443,12 @@ def line_clause(lines: Sequence[ProgramLine]) -> str:
         if line.seconds >= WORTH_NAMING * total
     ]
     return f". Hottest line{'s' * (len(most) > 1)}: {', '.join(most)}" if most else ""
+
+
+def at_line(analysis: Analysis, weights: FloatArray) -> str:
+    """Clause on the line of the program with most of some seconds of samples; or empty."""
+    lines = own_lines(analysis.recording, weights)
+    return f", at {lines[0]}" if lines else ""
 
 
 def mostly_in(functions: Sequence[str]) -> str:

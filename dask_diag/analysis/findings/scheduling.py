@@ -35,7 +35,12 @@ from dask_diag.analysis.intervals import Intervals, StepFunction
 from dask_diag.analysis.lines import graphs_made_by_task
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.analysis.phases import first_starts
-from dask_diag.analysis.task_times import LARGE, transfer_times, transfers_of_tasks
+from dask_diag.analysis.task_times import (
+    LARGE,
+    own_dependencies,
+    transfer_times,
+    transfers_of_tasks,
+)
 from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import Activity
@@ -72,6 +77,8 @@ def serial_chain(analysis: Analysis) -> Diagnosis | None:
         return None
     number = len(analysis.computations)
     is_on_path = np.isin(np.arange(len(analysis.task_seconds)), path.tasks["task"])
+    # Steps that need only the one before, as in time, combine nothing.
+    inputs = np.bincount(own_dependencies(analysis.recording).task, minlength=len(is_on_path))
     return Diagnosis(
         severity_of(share),
         Gain(lost),
@@ -85,11 +92,11 @@ def serial_chain(analysis: Analysis) -> Diagnosis | None:
             chain=chain,
             wall=analysis.wall,
             added_up=analysis.added_up,
-            functions=path.functions["function"].tolist()[:MOST_NAMED],
+            functions=analysis.named(path.functions["function"].tolist()[:MOST_NAMED]),
         ),
         compute_together(number)
         + "split the chain into independent parts (combine results in a tree, not one after "
-        "another), or make its tasks faster",
+        "another), or " * bool(np.median(inputs[path.tasks["task"]]) > 1) + "make its tasks faster",
         where_of_tasks(analysis, is_on_path),
     )
 
@@ -482,8 +489,10 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
         if wanted <= most
         else f"larger ones would leave fewer than {CHUNKS_A_WORKER} per worker"
     )
+    reads_text = bool({"read-csv", "file_to_blocks"} & {*analysis.tasks.function.values})
     return saved, (
         f"make chunks about {count(factor)} times as large{_line_with_chunks(analysis)}: {reason}"
+        + "; blocksize= does not join files: join small ones" * reads_text
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from dask_diag.analysis.findings.rule import (
     compute_together,
     evidence,
     rule,
+    samples_of,
     seconds_sampled,
     severity_of,
     simulated,
@@ -31,7 +32,7 @@ from dask_diag.analysis.findings.rule import (
 from dask_diag.analysis.lines import samples_below
 from dask_diag.analysis.occupancy import Occupancy, TaskTimes
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
-from dask_diag.model.codes import Activity, Root
+from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording
 
 FEWEST_SAMPLES = 10
@@ -144,7 +145,7 @@ def straggler(analysis: Analysis) -> Diagnosis | None:
             key=tasks.key[row],
             took=analysis.task_seconds[row],
             more=len(more),
-            function=tasks.function[row],
+            function=analysis.named([tasks.function[row]]),
             median=worst.median,
             chunk=_chunk(analysis.recording, row),
             line=_hottest_line(analysis.recording, row),
@@ -344,7 +345,7 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
         + (
             "store the data in several files, or in a format that is read in parts, such as "
             "Parquet: a compressed file is read by one task"
-            if _reads_compressed_files(recording, where.functions)
+            if _reads_compressed_files(recording, samples_of(analysis, where))
             else "divide this function into several: dask runs all that one calls in one task"
             if is_large.sum() == 1 and not (is_chunk or "from-delayed" in where.functions[0])
             else "make chunks smaller, for several tasks per worker; a dataframe needs more "
@@ -358,10 +359,8 @@ COMPRESSED = 0.1
 """Least share of the sampled time of these tasks in which they read a compressed file."""
 
 
-def _reads_compressed_files(recording: Recording, functions: Collection[str]) -> bool:
-    """Whether tasks of these functions decompress files in the modules of Python for that."""
-    samples = recording.samples
-    of_tasks = samples.root.eq(Root.TASKS) & samples.function.is_in(functions)
+def _reads_compressed_files(recording: Recording, of_tasks: BoolArray) -> bool:
+    """Whether tasks with these samples decompress files in the modules of Python for that."""
     files = ("gzip.py", "bz2.py", "lzma.py")
     reads = np.logical_or.reduce([samples_below(recording, file) for file in files])
     took = seconds_sampled(recording, of_tasks)

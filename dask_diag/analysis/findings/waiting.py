@@ -33,6 +33,7 @@ from dask_diag.analysis.findings.rule import (
     line_clause,
     on_memory,
     rule,
+    samples_of,
     seconds_sampled,
     severity_of,
     simulated,
@@ -40,7 +41,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_samples,
     where_of_tasks,
 )
-from dask_diag.analysis.findings.scheduling import gain_of_single_tasks, overhead_in_transit
+from dask_diag.analysis.findings.scheduling import overhead_in_transit
 from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.lines import (
     ProgramLine,
@@ -56,6 +57,7 @@ from dask_diag.columns import BoolArray, FloatArray
 from dask_diag.formatting import count, seconds
 from dask_diag.model.codes import COMMITS, Activity, Root
 from dask_diag.model.recording import Recording
+from dask_diag.model.tables import Metrics
 
 WORTH_REPORTING = 0.15
 """Least share of the time that is reported."""
@@ -76,13 +78,98 @@ ROUNDS = 3
 """Least number of tasks of each worker, of which that is said."""
 COMMITTING = 0.2
 """Least share of the tasks' seconds off the CPU in a commit that they repeat in a loop."""
+MOSTLY_BLOCKED = 0.6
+"""Least share of their time on an event loop in which coroutines do not compute, if they block."""
+PLAIN_FUNCTIONS = "make tasks that block plain functions (`def`)"
 FASTER_SERVER = (
     "more tasks at once cannot help: ask for several items in each call, raise the limit, or ask "
     "several servers"
 )
 
 
-@rule("io-bound")
+@rule("busy-thread", unless=("nested-computations",))
+def busy_thread(analysis: Analysis) -> Diagnosis | None:
+    """Tasks waited for one thread that computed all the time, such as an event loop."""
+    if analysis.on_cluster:
+        return _busy_event_loops(analysis)
+    thread = analysis.busiest_thread
+    if thread is None or not analysis.in_tasks:
+        return None
+    if chunks_read_again(analysis):
+        # That is why the thread is busy.
+        return None
+    waited = _seconds_waited_for_threads(analysis)
+    busy = thread.seconds / analysis.busy_wall
+    with_tasks = analysis.busy_with_gil / analysis.busy_wall
+    if waited < MOSTLY_WAITING * analysis.in_tasks or with_tasks < FULL:
+        return None
+    # In processes as many such threads compute at once as there are CPUs, and tasks beside them.
+    saved = min(analysis.busy_with_gil, analysis.computing) * (1 - 1 / analysis.cpus)
+    if saved < WORTH_REPORTING * analysis.computing:
+        return None
+    where = where_of_tasks(analysis, analysis.waits_of_tasks(Activity.THREAD_WAIT))
+    return Diagnosis(
+        severity_of(saved / analysis.computing),
+        Gain(saved),
+        evidence(
+            "Tasks waited {waited:seconds} ({share:share} of their time) for other threads; thread "
+            "{thread} was busy for {busy:share} of the time"
+            + ", and with what tasks compute, the GIL for {gil:share}"
+            * (with_tasks - busy > BESIDE)
+            + "{lines}",
+            waited=waited,
+            share=waited / analysis.in_tasks,
+            thread=thread.name,
+            busy=min(busy, 1.0),
+            gil=with_tasks,
+            lines=line_clause(thread.lines),
+        ),
+        "use processes, each with such a thread of its own: scheduler='processes', "
+        f"num_workers={analysis.cpus}; or compute in the tasks what this thread computes for them, "
+        "if it releases the GIL; more threads do not help",
+        where,
+    )
+
+
+def _busy_event_loops(analysis: Analysis) -> Diagnosis | None:
+    """Coroutines blocked the event loops of their workers, which ran them one at a time."""
+    on_loops = _coroutines(analysis)
+    had_loop = float(on_loops.value.sum())
+    # Functions that compute may take turns for the GIL of their process.
+    lost = min(
+        analysis.wall_of_workers(analysis.spent(Activity.EVENT_LOOP)),
+        analysis.computing - analysis.cpu_in_tasks / _processes(analysis),
+    )
+    is_blocked = had_loop - on_loops.cpu.sum() >= MOSTLY_BLOCKED * had_loop
+    if lost < WORTH_REPORTING * analysis.computing or not is_blocked:
+        return None
+    where = where_of_tasks(
+        analysis, sums_of_tasks(analysis.recording, on_loops.task, on_loops.value)
+    )
+    return Diagnosis(
+        severity_of(lost / analysis.computing),
+        Gain(lost),
+        evidence(
+            "{functions} (`async def`) blocked the event loop of its worker for {took:seconds} "
+            "({share:share} of its time): a worker runs one such task at a time, whatever its "
+            "threads, and answers nobody meanwhile",
+            functions=where.functions,
+            took=had_loop,
+            share=had_loop / analysis.task_seconds[on_loops.task].sum(),
+        ),
+        f"{PLAIN_FUNCTIONS}, which run in the threads of a worker; or await what they wait for "
+        "(asyncio.sleep, an asynchronous client such as aiohttp)",
+        where,
+    )
+
+
+def _coroutines(analysis: Analysis) -> Metrics:
+    """A row for each task that is a coroutine, with its seconds on the event loop."""
+    metrics = analysis.recording.metrics
+    return metrics.filter(metrics.activity.eq(Activity.EVENT_LOOP))
+
+
+@rule("io-bound", unless=("busy-thread",))
 def io_bound(analysis: Analysis) -> Diagnosis | None:
     """Tasks mostly waited for files or the network, or for an unknown reason."""
     if not analysis.in_tasks:
@@ -115,6 +202,9 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
         return None
     where = where_of_tasks(analysis, analysis.tasks.thread_noncpu)
     saved, advice = (nan, FASTER_SERVER) if turns else _more_workers(analysis)
+    on_loops = _coroutines(analysis)
+    if (on_loops.value - on_loops.cpu).sum() >= MOSTLY_WAITING * analysis.in_tasks:
+        advice = f"{PLAIN_FUNCTIONS}, not coroutines (`async def`); then {advice}"
     return Diagnosis(
         severity_of(share, is_certain=is_known),
         # Whether a server or a disk serves more at once is not known.
@@ -127,7 +217,8 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
             share=share,
             functions=where.functions,
         ),
-        advice if is_known else f"{FIND_OUT}; if they wait for I/O, {advice}",
+        # Coroutines are not sampled.
+        advice if is_known or len(on_loops) else f"{FIND_OUT}; if they wait for I/O, {advice}",
         where,
     )
 
@@ -423,7 +514,9 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
         and analysis.cpu_in_tasks <= ONE_AT_A_TIME * analysis.busy_wall
         and gain.seconds > analysis.computing - analysis.cpu_in_tasks
     )
-    lines = lines_outside_dask(analysis.recording, _seconds_off_cpu(analysis, _in(analysis, where)))
+    lines = lines_outside_dask(
+        analysis.recording, _seconds_off_cpu(analysis, samples_of(analysis, where))
+    )
     package = package_of(short_path(lines[0].file)) if lines else ""
     if package in _WITH_THREADS or (package in _COMPILERS and analysis.first_calls):
         return None
@@ -527,14 +620,8 @@ def _where_locked(analysis: Analysis) -> tuple[FindingLocation, list[ProgramLine
     Those lines are outside the standard library.
     """
     where = where_of_tasks(analysis, analysis.waits_of_tasks(Activity.LOCK_WAIT))
-    seconds = _seconds_off_cpu(analysis, _in(analysis, where))
+    seconds = _seconds_off_cpu(analysis, samples_of(analysis, where))
     return where, program_lines(analysis.recording, seconds)
-
-
-def _in(analysis: Analysis, where: FindingLocation) -> BoolArray:
-    """Select the samples of tasks of the functions of a place."""
-    samples = analysis.recording.samples
-    return samples.root.eq(Root.TASKS) & samples.function.is_in(where.functions)
 
 
 def _seconds_off_cpu(analysis: Analysis, chosen: BoolArray) -> FloatArray:
@@ -691,48 +778,6 @@ BESIDE = 0.05
 """Least share of it in which tasks have the GIL, to be named."""
 
 
-@rule("busy-thread", needs=("samples",), unless=("nested-computations",))
-def busy_thread(analysis: Analysis) -> Diagnosis | None:
-    """Tasks waited for one thread that computed all the time, such as an event loop."""
-    thread = analysis.busiest_thread
-    if thread is None or analysis.on_cluster or not analysis.in_tasks:
-        return None
-    if chunks_read_again(analysis):
-        # That is why the thread is busy.
-        return None
-    waited = _seconds_waited_for_threads(analysis)
-    busy = thread.seconds / analysis.busy_wall
-    with_tasks = analysis.busy_with_gil / analysis.busy_wall
-    if waited < MOSTLY_WAITING * analysis.in_tasks or with_tasks < FULL:
-        return None
-    # In processes as many such threads compute at once as there are CPUs, and tasks beside them.
-    saved = min(analysis.busy_with_gil, analysis.computing) * (1 - 1 / analysis.cpus)
-    if saved < WORTH_REPORTING * analysis.computing:
-        return None
-    where = where_of_tasks(analysis, analysis.waits_of_tasks(Activity.THREAD_WAIT))
-    return Diagnosis(
-        severity_of(saved / analysis.computing),
-        Gain(saved),
-        evidence(
-            "Tasks waited {waited:seconds} ({share:share} of their time) for other threads; thread "
-            "{thread} was busy for {busy:share} of the time"
-            + ", and with what tasks compute, the GIL for {gil:share}"
-            * (with_tasks - busy > BESIDE)
-            + "{lines}",
-            waited=waited,
-            share=waited / analysis.in_tasks,
-            thread=thread.name,
-            busy=min(busy, 1.0),
-            gil=with_tasks,
-            lines=line_clause(thread.lines),
-        ),
-        "use processes, each with such a thread of its own: scheduler='processes', "
-        f"num_workers={analysis.cpus}; or compute in the tasks what this thread computes for them, "
-        "if it releases the GIL; more threads do not help",
-        where,
-    )
-
-
 # A lock that is polled shows as a sleep.
 @rule(
     "too-few-threads",
@@ -766,8 +811,9 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
         return None
     computing = _seconds_of_programs(analysis)
     workers, lost = _workers_worth_having(analysis, computing > OF_CHILDREN * waited)
-    # What single tasks in place of batches gain needs no threads.
-    if lost - gain_of_single_tasks(analysis) < WORTH_REPORTING * analysis.computing:
+    # As many threads as processes gain the start of these, and single tasks in place of batches.
+    no_more = _gained_in_threads(analysis, round(analysis.workers))
+    if lost - no_more < WORTH_REPORTING * analysis.computing:
         return None
     for_programs = analysis.waited(Activity.CHILD_WAIT)
     how = "slept or waited for I/O"
