@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,10 +10,11 @@ import numpy as np
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.groups import lookup, rows_by
+from dask_diag.analysis.lines import own_lines
 from dask_diag.analysis.phases import is_known_what_was_imported
 from dask_diag.analysis.task_times import start_times, stop_times
 from dask_diag.formatting import count, counted, percent, seconds
-from dask_diag.model.codes import CAUSES, Activity
+from dask_diag.model.codes import CAUSES, Activity, Root
 from dask_diag.model.recording import Recording
 
 
@@ -109,7 +111,8 @@ def headline(analysis: Analysis, findings: Sequence[Finding] = ()) -> str:
     analysis : Analysis
     findings : sequence of Finding
         The findings of the recording. Without one that states seconds, the largest part of the
-        wall time stands in its place, if tasks did not compute longer.
+        wall time stands in its place, or where tasks computed longer the program's own line with
+        most of their time.
 
     Returns
     -------
@@ -142,11 +145,28 @@ def headline(analysis: Analysis, findings: Sequence[Finding] = ()) -> str:
         return f"{said}. Largest loss: {cause}, {worst.saving_in_words}"
     part, largest = max(parts.items(), key=lambda item: item[1])
     if largest <= computed:
-        return said
+        return f"{said}{_own_line(recording)}"
     other = _PARTS[part].format(
         tasks=_tasks(recording), graph=_graph(recording), started=_started(analysis)
     )
     return f"{said}. Largest other part: {other}, {seconds(largest)} ({percent(largest / wall)})"
+
+
+MOST = 0.5
+"""Least share of task time of a line that is named."""
+
+
+def _own_line(recording: Recording) -> str:
+    """Sentence on the line of the program's own code with most task time, if it has half of it."""
+    samples = recording.samples
+    weights = samples.seconds * samples.root.eq(Root.TASKS)
+    lines = own_lines(recording, weights)
+    share = lines[0].seconds / weights.sum() if lines else 0.0
+    if share < MOST:
+        return ""
+    # The reader knows where the own files are.
+    line = lines[0]._replace(file=os.path.basename(lines[0].file))
+    return f". Tasks spent {percent(share)} of their time at {line}"
 
 
 def _average(analysis: Analysis) -> str:

@@ -379,14 +379,14 @@ def _compiling_in_each_run(analysis: Analysis) -> Diagnosis | None:
     lost = min(analysis.wall_of_tasks(analysis.in_tasks * took / total), analysis.computing)
     if lost < WORTH_REPORTING * analysis.computing:
         return None
-    functions = analysis.named(largest(samples.function, samples.seconds * compiles))
+    functions = largest(samples.function, samples.seconds * compiles)
     return Diagnosis(
         severity_of(lost / analysis.computing),
         Gain(lost),
         evidence(
             "Tasks of {functions} compiled or imported in each run, not only in the first: "
             "{share:share} of their time{lines}",
-            functions=functions,
+            functions=analysis.named(functions),
             share=took / total,
             lines=line_clause(lines_sampled(recording, compiles)),
         ),

@@ -518,7 +518,8 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
         analysis.recording, _seconds_off_cpu(analysis, samples_of(analysis, where))
     )
     package = package_of(short_path(lines[0].file)) if lines else ""
-    if package in _WITH_THREADS or (package in _COMPILERS and analysis.first_calls):
+    # Runs that compile wait for a compiler's lock: fewer of these help, and are another finding's.
+    if package in _WITH_THREADS or package in _COMPILERS:
         return None
     # Tasks may wait for other things, too: a sample does not say for which.
     least = WORTH_NAMING * sum(line.seconds for line in lines)
