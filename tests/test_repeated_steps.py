@@ -17,6 +17,9 @@ from .recordings import by_code, check, in_rounds, with_stacks, with_tables
 pytestmark = pytest.mark.once
 
 
+SINCE_TASKS = pytest.mark.skipif(dask.__version__ < "2025.4", reason="graphs have other tasks")
+
+
 def load(number):
     return number
 
@@ -31,8 +34,11 @@ def counted(recording):
     return [(row["step"], row["calls"], row["runs"], row["repeats"]) for row in table]
 
 
-@pytest.mark.parametrize("scheduler", ["sync", "threads"])
-def test_a_load_fused_into_two_consumers_counts(scheduler):
+@pytest.mark.parametrize(
+    "scheduler", ["sync", "threads", pytest.param("cluster", marks=SINCE_TASKS)]
+)
+def test_a_load_fused_into_two_consumers_counts(scheduler, client):
+    scheduler = client if scheduler == "cluster" else scheduler
     lines = db.from_sequence(range(6), npartitions=6).map(load)
     with dask.config.set(scheduler=scheduler), Profiler() as prof:
         lines.sum().compute()
@@ -168,7 +174,7 @@ def client():
         yield made
 
 
-@pytest.mark.skipif(dask.__version__ < "2025.4", reason="graphs have other tasks")
+@SINCE_TASKS
 @pytest.mark.parametrize("is_on_cluster", [False, True], ids=["local", "cluster"])
 @pytest.mark.parametrize(
     ("source", "chunks", "read"),
@@ -199,7 +205,7 @@ def test_chunks_of_a_stored_array_that_tasks_read_again_count(
         assert {row["function"] for row in rows} <= set(prof.recording.tasks.function.tolist())
 
 
-@pytest.mark.skipif(dask.__version__ < "2025.4", reason="graphs have other tasks")
+@SINCE_TASKS
 def test_only_chunks_of_a_part_that_is_computed_count():
     array = da.from_array(Stored((400, 40), (200, 40)), chunks=(400, 10), asarray=False)
     with dask.config.set(scheduler="sync"), Profiler() as prof:

@@ -1,35 +1,16 @@
-"""Steps inside fused tasks that ran before, in another computation: counted, and nothing kept.
-
-Tasks that parse text have another name for other columns. The block of the file that they read,
-which is a task inside of them, has the same: by it they are known.
-
-Reads of the chunks of a stored array count in the same way.
-"""
+"""What tasks of computations do again: counted as `cluster.repeated` does, and nothing kept."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
-from dask_diag.capture.keys import function_of_key, name_of_function
-from dask_diag.hooks.stack import (
-    DataNode,
-    Graph,
-    Task,
-    block_of,
-    execute_subgraph,
-    is_fused,
-    steps_of,
-)
-from dask_diag.model.codes import STORED_CHUNKS, TOKEN
+from dask_diag.capture.keys import function_of_key
+from dask_diag.hooks.stack import DataNode, Graph, Task, execute_subgraph
+from dask_diag.model.codes import STORED_CHUNKS
 
 if TYPE_CHECKING:
-    from dask_diag.cluster.stored_chunks import ReadAgain
-
-MOST_KEYS = 100_000
-"""Keys of steps that are remembered, as hashes: about 8 MB. Later ones are not counted."""
+    from dask_diag.cluster.repeated import Again
 
 
 class RepeatedStep(NamedTuple):
@@ -55,10 +36,7 @@ class SeenSteps:
         self._known: dict[tuple[RepeatedStep, ...], tuple[RepeatedStep, ...]] = {}
 
     def count(self, dsk: Graph) -> tuple[RepeatedStep, ...]:
-        """Count steps that ran before; those of functions without any are left out.
-
-        Computations that overlap may both be the first: each adds its keys after it has counted.
-        """
+        """Count steps that ran before, and reads of stored chunks, in the tasks of a graph."""
         # Without calls: most graphs have none, and it is asked for each task.
         found = [
             (key, task)
@@ -66,69 +44,22 @@ class SeenSteps:
             if type(task) is Task
             and (task.func is execute_subgraph or (task.args and type(task.args[0]) is Task))
         ]
-        again: tuple[RepeatedStep, ...] = ()
-        if any(type(node) is DataNode for node in dsk.values()):
-            # One may be a stored array.
-            from dask_diag.cluster.stored_chunks import chunks_read_again
+        # One may be a stored array.
+        has_data = any(type(node) is DataNode for node in dsk.values())
+        if not found and not has_data:
+            return ()
+        from dask_diag.cluster.repeated import chunks_read_again, steps_again
 
-            again = tuple(rows_read_again(chunks_read_again(dsk)))
-        if not found:
-            return again
-        seen, new = self._seen, set[int]()
-        groups: dict[tuple[object, object], list[Any]] = {}
-        for key, task in found:
-            is_whole = not is_fused(task)
-            for name, step, block in [(key, task, key)] if is_whole else steps_of(task, key):
-                # The steps of a block have names only: the block is the task's.
-                inside = block[1:] if type(name) is str and isinstance(block, tuple) else ()
-                step_key = (name, *inside) if inside else name
-                read = block_of(step)
-                if is_whole and read is None:
-                    continue
-                names = _head(key), _head(step_key)
-                group = groups.get(names)
-                if group is None:
-                    group = groups[names] = [0, 0, step, bool(TOKEN.search(str(names[1])))]
-                group[0] += 1
-                if group[3]:
-                    hashed = hash(step_key if read is None else read)
-                    group[1] += hashed in seen
-                    new.add(hashed)
-        if len(seen) < MOST_KEYS:
-            seen |= new
-        rows = (*_rows(groups), *again)
+        again = steps_again(found, self._seen)
+        if has_data:
+            again += chunks_read_again(dsk)
+        rows = tuple(rows_of_steps(again))
         # Computations in a loop have equal counts: they share one object.
         return self._known.setdefault(rows, rows)
 
 
-def _rows(groups: Mapping[tuple[object, object], list[Any]]) -> Iterator[RepeatedStep]:
-    repeated = {names[0] for names, group in groups.items() if group[1]}
-    for (head, step_head), (runs, repeats, step, _) in groups.items():
-        if head in repeated:
-            names = function_of_key((head,)), function_of_key((step_head,))
-            yield RepeatedStep(*names, " ".join(_calls_of(step)), runs, repeats)
-
-
-def rows_read_again(found: Iterable[ReadAgain]) -> Iterator[RepeatedStep]:
-    """Stored arrays whose chunks were read again, as rows."""
+def rows_of_steps(found: Iterable[Again]) -> Iterator[RepeatedStep]:
+    """Steps as rows, with the names of their functions."""
     for one in found:
-        names = function_of_key((_head(one.task),)), function_of_key((one.array,))
-        yield RepeatedStep(*names, STORED_CHUNKS, one.reads, one.repeats)
-
-
-def _head(key: Hashable) -> object:
-    """The name in a key, without the index that dask adds to names inside of a block."""
-    head = key[0] if type(key) is tuple and key else key
-    return head.partition("_.")[0] if type(head) is str else head
-
-
-def _calls_of(step: Task) -> list[str]:
-    """The names of the functions that a step calls, as its function or through an argument."""
-    values = (*step.args, *step.kwargs.values())
-    arguments = [value.value if type(value) is DataNode else value for value in values]
-    functions = [step.func, *(one for one in arguments if isinstance(one, _FUNCTIONS))]
-    names = [name_of_function(function) for function in functions]
-    return list(dict.fromkeys(name.rpartition(".")[2].replace(" ", "_") for name in names))
-
-
-_FUNCTIONS = FunctionType, BuiltinFunctionType, MethodType, partial
+        names = function_of_key((one.task,)), function_of_key((one.step,))
+        yield RepeatedStep(*names, one.calls or STORED_CHUNKS, one.runs, one.repeats)

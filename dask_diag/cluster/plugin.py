@@ -35,7 +35,7 @@ from dask.utils import funcname
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.metrics import time
 
-from dask_diag.cluster.stored_chunks import chunks_read_again
+from dask_diag.cluster.repeated import chunks_read_again, may_repeat, steps_again
 from dask_diag.cluster.wire import (
     CANCELLED,
     EVENTS,
@@ -74,7 +74,7 @@ from dask_diag.cluster.wire import (
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-    from dask_diag.cluster.stored_chunks import ReadAgain
+    from dask_diag.cluster.repeated import Again
     from dask_diag.cluster.wire import (
         AttachReply,
         HelloReply,
@@ -139,6 +139,7 @@ class RecordedSession:
         self.batch, self.size = Batch(), 0
         self.names: set[Hashable] = set()
         self.counts: Counter[str] = Counter()
+        self.seen: set[int] = set()
 
     def has_room(self, size: int = BYTES_PER_KEY) -> bool:
         """Reserve bytes for a row, or count the row as missing if the client has not pulled."""
@@ -500,7 +501,7 @@ class RecordedComputation:
         self.active = self.workers = self.failed = 0
         self.functions: dict[str, list[int]] = {}
         self.seconds = self.cpu_of_tasks = self.graph_bytes = 0.0
-        self.read_again: list[ReadAgain] = []
+        self.again: list[Again] = []
 
     def set_sessions(self, sessions: list[RecordedSession]) -> None:
         """Set the sessions of the client."""
@@ -514,9 +515,7 @@ class RecordedComputation:
         bounds = self.start, None if self.active else self.stop
         functions = [(name, done, total) for name, (done, total) in self.functions.items()]
         tasks, sums = (functions, self.failed), (self.seconds, self.cpu_of_tasks, self.graph_bytes)
-        return ClusterComputation(
-            *graph, *bounds, self.workers, cpu, *tasks, *sums, self.read_again
-        )
+        return ClusterComputation(*graph, *bounds, self.workers, cpu, *tasks, *sums, self.again)
 
     def count_of(self, function: str, done: int, total: int) -> None:
         """Add to the counts of a function; of many functions the first have counts of their own."""
@@ -828,9 +827,11 @@ class RunCollector:
         if computation.recorders:
             states = [state for state in map(self.scheduler.tasks.get, keys) if state]
             computation.graph_bytes += bytes_of_arguments(states)
-            with self.sessions.reporting("counting reads of stored chunks"):
+            with self.sessions.reporting("counting repeated steps"):
                 graph = {state.key: state.run_spec for state in states}
-                computation.read_again += chunks_read_again(graph)
+                found = [(key, task) for key, task in graph.items() if may_repeat(task)]
+                computation.again += steps_again(found, computation.recorders[0].seen)
+                computation.again += chunks_read_again(graph)
         for key in keys:
             task = self.tasks.get(key)
             if task is None:

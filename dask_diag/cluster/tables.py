@@ -11,9 +11,9 @@ from toolz import merge_with
 
 from dask_diag.capture.build import Increment, Tables
 from dask_diag.capture.lines.tables import LineTables
-from dask_diag.capture.steps import rows_read_again
+from dask_diag.capture.steps import rows_of_steps
 from dask_diag.cluster.log import ClusterLog
-from dask_diag.cluster.stored_chunks import ReadAgain
+from dask_diag.cluster.repeated import Again
 from dask_diag.cluster.tasks_table import others_of, tasks_of, transfers_of
 from dask_diag.cluster.wire import RUN, Batch, ChunkOfEvents, ClusterComputation
 from dask_diag.cluster.workers_table import (
@@ -152,7 +152,7 @@ def _computations_tables(rows: Sequence[_Row], now: float) -> Tables:
         "repeated_steps": tables.RepeatedSteps.of_rows(
             (computation.name, *step)
             for computation, _ in rows
-            for step in rows_read_again(ReadAgain(*found) for found in computation.read_again)
+            for step in rows_of_steps(Again(*found) for found in computation.again)
         ),
     }
 

@@ -252,8 +252,8 @@ class ClusterComputation(NamedTuple):
 
     `functions` to `cpu` are counted if a session shows progress: name, tasks done and all tasks of
     each function, tasks failed, and seconds and CPU seconds of the tasks done. `graph_bytes` is the
-    size of the data in its graphs, if a session wants tasks; `read_again` the stored arrays whose
-    chunks they read several times.
+    size of the data in its graphs, if a session wants tasks; `again` what `repeated` found
+    in them.
     """
 
     number: int
@@ -269,7 +269,7 @@ class ClusterComputation(NamedTuple):
     seconds: float
     cpu: float
     graph_bytes: float
-    read_again: Sequence[Sequence[Any]]
+    again: Sequence[Sequence[Any]]
 
 
 class ClusterWorker(NamedTuple):

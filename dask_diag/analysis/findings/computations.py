@@ -79,8 +79,10 @@ def _loads_again(analysis: Analysis) -> Diagnosis | None:
         if line.runs >= FEWEST_LOADS and line.repeats >= AGAIN * line.runs
     ]
     took, line = max(again, key=lambda pair: pair[0], default=(0.0, None))
+    if line is None:
+        return None
     lost = min(analysis.wall_of_tasks(took), analysis.computing)
-    if line is None or lost < WORTH_REPORTING * analysis.computing:
+    if lost < WORTH_REPORTING * analysis.computing:
         return None
     return Diagnosis(
         severity_of(lost / analysis.computing),
