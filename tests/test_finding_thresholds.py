@@ -207,6 +207,7 @@ def with_sizes(sizes):
 
 
 PROCESSES = "scheduler='processes', predicted to save"
+LIBRARY = ("parse", "/opt/env/lib/python3.11/site-packages/pandas/io/parsers.py", 10, 1)
 NO_PROCESSES = (
     "not: scheduler='processes'",
     "processes would hardly help",
@@ -250,6 +251,13 @@ NO_PROCESSES = (
 )
 def test_processes_are_advised_where_they_are_predicted_to_help(made, cases):
     check("gil-bound", made, cases)
+
+
+@pytest.mark.parametrize("path, is_found", [(MAIN, True), (LIBRARY, False), (None, True)])
+def test_the_gil_of_libraries_is_no_finding_where_processes_do_not_help(path, is_found):
+    made = tasks_that_hold_the_gil(100 * MB, 40)
+    stacks = [((0.0, 20.0), "work", [path], 40.0, 20.0)] if path else []
+    assert ("gil-bound" in by_code(with_stacks(made, stacks) if path else made)) == is_found
 
 
 def test_how_much_data_may_be_moved_follows_from_what_processes_save():

@@ -13,6 +13,7 @@ from dask_diag.analysis.findings.rule import (
     Diagnosis,
     FindingLocation,
     Gain,
+    compute_together,
     evidence,
     largest,
     merged_intervals,
@@ -120,7 +121,8 @@ def unbalanced_workers(analysis: Analysis) -> Diagnosis | None:
         ),
         "let more tasks run on a worker: resources= limits how many it runs at once"
         if are_even
-        else "let tasks run on any worker (without workers= and resources=, with work stealing), "
+        else compute_together(len(analysis.computations), on_cluster=True)
+        + "let tasks run on any worker (without workers= and resources=, with work stealing), "
         "and give all workers the data: client.scatter(data, broadcast=True), or "
         "client.rebalance() for data that few workers hold",
         FindingLocation(merged_intervals(*Intervals.join(times)), (most,)),

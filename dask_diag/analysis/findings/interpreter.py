@@ -165,7 +165,25 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
         remove[Activity.LOCK_WAIT] = of_own
     gain = simulated(analysis, analysis.wall_of_tasks(waits.own), remove=remove)
     has_cpus = waits.share_with_cpu >= OF_ITS_OWN
-    if not is_recorded:
+    is_certain = is_recorded and has_cpus
+    # Where only other code helps it is not known how much of it can release the GIL.
+    saved = nan if analysis.on_cluster else saved_in_processes(analysis, remove)[0]
+    may_win = not saved < WORTH_PROCESSES * analysis.computing
+    is_sampled = analysis.recording.samples.root.eq(Root.TASKS).any()
+    if is_certain and is_sampled and not (may_win or _own_line(analysis)):
+        # Neither processes help nor other code of the program's own.
+        return None
+    return Diagnosis(
+        severity_of(share, is_certain=is_certain),
+        gain if is_certain and may_win else Gain(gain.seconds),
+        _gil_evidence(analysis, waits),
+        _advice(analysis, remove, has_cpus),
+        where_of_tasks(analysis, analysis.waits_of_tasks(Activity.GIL_WAIT)),
+    )
+
+
+def _advice(analysis: Analysis, remove: dict[str, float], has_cpus: bool) -> str:
+    if not analysis.has_waits:
         advice = f"{FIND_OUT}; if they wait for the GIL, {_remedy(analysis, remove)}"
     elif has_cpus:
         advice = _remedy(analysis, remove)
@@ -179,17 +197,7 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
             "this Python can run without the GIL, and a setting or a module turned it on: look for "
             f"a RuntimeWarning when modules are imported; or {advice}"
         )
-    is_certain = is_recorded and has_cpus
-    # Where only other code helps it is not known how much of it can release the GIL.
-    saved = nan if analysis.on_cluster else saved_in_processes(analysis, remove)[0]
-    may_win = not saved < WORTH_PROCESSES * analysis.computing
-    return Diagnosis(
-        severity_of(share, is_certain=is_certain),
-        gain if is_certain and may_win else Gain(gain.seconds),
-        _gil_evidence(analysis, waits),
-        advice,
-        where_of_tasks(analysis, analysis.waits_of_tasks(Activity.GIL_WAIT)),
-    )
+    return advice
 
 
 def _is_of_libraries(analysis: Analysis) -> bool:

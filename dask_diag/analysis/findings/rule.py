@@ -407,13 +407,14 @@ def on_memory(headroom: MemoryHeadroom) -> str:
     return f"; {headroom}" if headroom.most < MOST_ADVISED * headroom.workers else ""
 
 
-def compute_together(computations: int) -> str:
+def compute_together(computations: int, on_cluster: bool = False) -> str:
     """Start of the advice if there were several computations."""
     if computations < 2:
         return ""
+    futures = ", or client.map of all inputs and then distributed.as_completed" * on_cluster
     return (
-        "compute independent results together with dask.compute(a, b), so that their tasks run in "
-        "parallel; "
+        f"compute independent results together with dask.compute(a, b){futures}, so that their "
+        "tasks run in parallel; "
     )
 
 

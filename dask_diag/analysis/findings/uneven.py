@@ -125,14 +125,17 @@ def straggler(analysis: Analysis) -> Diagnosis | None:
         > analysis.task_seconds[worst.rows].sum() / 2
     ):
         advice = (
-            "find out why tasks slept, such as after a call that was refused: fewer tasks at once "
+            "find out why tasks slept: if calls were refused and tried again, fewer tasks at once "
+            "may be refused less"
         )
-        advice += "may be refused less"
     elif _JOINS.search(tasks.function[row]):
         advice = "look for a key that many rows have, such as a default, and leave these rows out"
     if gain.certainty == ESTIMATE and gain.seconds < WORTH_GAINING * analysis.computing:
         which = "these tasks" if more else "this task"
         advice = f"no fix found: splitting {which} is not predicted to help"
+    if analysis.on_cluster:
+        # While one computation ends, tasks of the next ones could run.
+        advice = compute_together(len(analysis.computations), on_cluster=True) + advice
     return Diagnosis(
         severity_of(gain.seconds / analysis.computing),
         gain,
