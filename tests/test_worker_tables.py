@@ -196,12 +196,14 @@ def test_stacks_of_several_workers_refer_to_their_own_frames():
         tree = {"parent": np.arange(count) - 1, "frame": np.arange(count)}
         return {
             "frames": Table({"line": np.arange(count)}),
+            "io_calls": Table({"frame": np.array([count - 1])}),
             "call_tree": Table(tree),
             "samples": Table({"node": np.array(node)}),
         }
 
     joined = joined_stacks([part(2, [1, -1]), part(3, [0, 2])])
     assert joined["frames"]["line"].tolist() == [0, 1, 0, 1, 2]
+    assert joined["io_calls"]["frame"].tolist() == [1, 4]
     assert joined["call_tree"]["parent"].tolist() == [-1, 0, -1, 2, 3]
     assert joined["call_tree"]["frame"].tolist() == [0, 1, 2, 3, 4]
     # -1 is no stack: it was not sampled.

@@ -35,7 +35,7 @@ from dask.utils import funcname
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.metrics import time
 
-from dask_diag.cluster.repeated import chunks_read_again, may_repeat, steps_again
+from dask_diag.cluster.repeated import chunks_read_again, steps_again
 from dask_diag.cluster.wire import (
     CANCELLED,
     EVENTS,
@@ -829,8 +829,8 @@ class RunCollector:
             computation.graph_bytes += bytes_of_arguments(states)
             with self.sessions.reporting("counting repeated steps"):
                 graph = {state.key: state.run_spec for state in states}
-                found = [(key, task) for key, task in graph.items() if may_repeat(task)]
-                computation.again += steps_again(found, computation.recorders[0].seen)
+                seen = computation.recorders[0].seen
+                computation.again += steps_again(graph.items(), seen)
                 computation.again += chunks_read_again(graph)
         for key in keys:
             task = self.tasks.get(key)

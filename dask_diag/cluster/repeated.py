@@ -30,6 +30,10 @@ _NAMED_BY_DASK = re.compile(
 )
 
 
+_HAVE_STEPS = "dict", "Task"
+"""Classes of the first argument of fused tasks, and of tasks that parse a block of a file."""
+
+
 class Again(NamedTuple):
     """Steps of one name in the tasks of one name, and how many of them ran before.
 
@@ -45,7 +49,7 @@ class Again(NamedTuple):
 
 
 def steps_again(tasks: Iterable[tuple[Hashable, Any]], seen: set[int]) -> list[Again]:
-    """Count steps that ran before, in tasks that may have any, and remember them.
+    """Count steps of tasks that ran before, and remember them.
 
     Those of tasks without a repeat are left out. Computations that overlap may both be the first:
     each adds its keys after it has counted.
@@ -53,6 +57,11 @@ def steps_again(tasks: Iterable[tuple[Hashable, Any]], seen: set[int]) -> list[A
     new = set[int]()
     groups: dict[tuple[object, object], list[Any]] = {}
     for key, task in tasks:
+        # Without calls: it is asked for each task.
+        if task.__class__.__name__ != "Task" or not task.args:
+            continue
+        if task.args[0].__class__.__name__ not in _HAVE_STEPS:
+            continue
         is_whole = not steps_inside(task)
         for name, step, block in [(key, task, key)] if is_whole else _steps_of(task, key):
             # The steps of a block have names only: the block is the task's.
@@ -71,6 +80,8 @@ def steps_again(tasks: Iterable[tuple[Hashable, Any]], seen: set[int]) -> list[A
                 hashed = hash(step_key if read is None else read)
                 group[1] += hashed in seen
                 new.add(hashed)
+    if not groups:
+        return []
     if len(seen) < MOST_KEYS:
         seen |= new
     repeated = {names[0] for names, group in groups.items() if group[1]}
@@ -79,13 +90,6 @@ def steps_again(tasks: Iterable[tuple[Hashable, Any]], seen: set[int]) -> list[A
         for names, (runs, repeats, step, _) in groups.items()
         if names[0] in repeated
     ]
-
-
-def may_repeat(task: Any) -> bool:
-    """Whether a task has steps, or reads a block of a file."""
-    return bool(steps_inside(task)) or (
-        type(task).__name__ == "Task" and _block_of(task) is not None
-    )
 
 
 def _steps_of(task: Any, key: Hashable) -> Iterator[tuple[Hashable, Any, Hashable]]:
