@@ -143,7 +143,9 @@ _MOST_WRAPPERS = 8
 
 def chunks_read_again(graph: Mapping[Hashable, Any]) -> Iterator[Again]:
     """Stored arrays whose chunks the tasks of a graph read several times."""
-    originals = [key for key in graph if type(key) is str and key.startswith(_ORIGINAL)]
+    # Without calls: it is asked for each task.
+    size = len(_ORIGINAL)
+    originals = [key for key in graph if type(key) is str and key[:size] == _ORIGINAL]
     stored = {key: grid for key in originals if (grid := _grid_of(graph[key]))}
     if not stored:
         return
@@ -154,7 +156,7 @@ def chunks_read_again(graph: Mapping[Hashable, Any]) -> Iterator[Again]:
     for (name, source), parts in slices.items():
         reads, chunks = _reads(parts, *stored[source])
         if reads >= _TIMES * chunks > 0:
-            yield Again(name, source[len(_ORIGINAL) :], "", reads, reads - chunks)
+            yield Again(name, source[size:], "", reads, reads - chunks)
 
 
 def _parts_of(task: Any, stored: Collection[str]) -> Iterator[tuple[str, tuple[Any, ...]]]:
