@@ -260,6 +260,20 @@ def test_the_gil_of_libraries_is_no_finding_where_processes_do_not_help(path, is
     assert ("gil-bound" in by_code(with_stacks(made, stacks) if path else made)) == is_found
 
 
+@pytest.mark.parametrize("share, is_advised", [(0.4, False), (0.6, True)])
+def test_times_that_python_parses_need_one_format(share, is_advised):
+    strptime = ("_strptime", "/usr/lib/python3.11/_strptime.py", 309, 300)
+    stacks = [
+        ((0.0, 20.0), "work", [MAIN, line], 40.0 * part, 20.0 * part)
+        for line, part in ((strptime, share), (LIBRARY, 1 - share))
+    ]
+    check(
+        "gil-bound",
+        lambda: with_stacks(tasks_that_hold_the_gil(1000), stacks),
+        {(): f"{'' if is_advised else 'not: '}parse each column of times with one format"},
+    )
+
+
 def test_how_much_data_may_be_moved_follows_from_what_processes_save():
     # A quarter of 20 s must remain of what is saved. What the graph holds is not known.
     saved, limit = advised(

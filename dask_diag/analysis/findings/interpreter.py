@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from math import isnan, nan
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_tasks,
 )
 from dask_diag.analysis.groups import lookup
-from dask_diag.analysis.lines import cpu_share_of_linear_algebra, own_lines
+from dask_diag.analysis.lines import cpu_share_of_linear_algebra, own_lines, samples_in_files
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
 from dask_diag.analysis.waits import waits as waits_of_functions
 from dask_diag.formatting import counted, percent, seconds, size
@@ -76,6 +77,11 @@ _NOT_TASKS = frozenset({"scheduler", "dask_diag"})
 """Kinds of threads that use the GIL and are no part of what tasks do."""
 MORE_PROCESSES = "Client(n_workers=..., threads_per_worker=1)"
 RELEASE = "use code that releases the GIL in these functions, such as NumPy on whole arrays"
+ONE_FORMAT = (
+    "parse each column of times with one format, as pandas.to_datetime(column, format='%Y-%m-%d') "
+    "does, not each time by itself in Python code"
+)
+_PARSERS_OF_TIMES = re.compile(r"dateutil/parser/|/_strptime\.py$")
 OF_OWN_LINE = 0.3
 """Least share of the sampled time in own code at a line of the program that is to be changed."""
 OF_TASKS = 0.1
@@ -305,6 +311,11 @@ def _own_line(analysis: Analysis) -> str:
 def _release(analysis: Analysis) -> str:
     """Advice for the code, with the program's own line that takes most of the time."""
     line = _own_line(analysis)
+    samples = analysis.recording.samples
+    of_tasks = samples.seconds * samples.root.eq(Root.TASKS)
+    parsing = of_tasks[samples_in_files(analysis.recording, _PARSERS_OF_TIMES.search)].sum()
+    if parsing > of_tasks.sum() / 2:
+        return f"{ONE_FORMAT}{f', first of all in {line}' * bool(line)}"
     if not line:
         return RELEASE
     return (
@@ -366,10 +377,12 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
     is_data_known = not np.isnan(analysis.computations.graph_bytes).any()
     if has_sizes:
         if_little = f", if the program passes less than {size(most)} of data to its tasks"
-        return (
+        processes = (
             f"compute with {how}, predicted to save {seconds(saved)}, net of {cost}"
-            f"{if_little * (not is_data_known)}; or {release}"
+            f"{if_little * (not is_data_known)}"
         )
+        is_first = release.startswith(ONE_FORMAT)
+        return f"{release}; or {processes}" if is_first else f"{processes}; or {release}"
     little = "" if is_data_known else " and the program passes them little data"
     # A result is sent to the scheduler's process, and from there to another.
     return (
