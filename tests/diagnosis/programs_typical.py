@@ -299,6 +299,8 @@ PROGRAMS = (
         loaded_in_each_task,
         "repeated-work",
         true=frozenset({"gil-bound", "garbage-collection"}),
+        # To look words up needs the GIL.
+        remaining=frozenset({"gil-bound"}),
         prepare=files_of_words,
     ),
     Program(

@@ -312,7 +312,7 @@ class Rule:
         return Finding(
             self.code,
             severity,
-            saving,
+            float(saving),
             text,
             advice,
             certainty=UNKNOWN if isnan(saving) else certainty,
