@@ -152,7 +152,7 @@ for command in ("summary", "throughput", "what-if", "export -o run.csv", "compar
 """
 PROGRAMS = [
     ("import dask", "import dask_diag", HEAVY, 4),
-    ("import dask", "from dask_diag import Profiler", HEAVY, 44),
+    ("import dask", "from dask_diag import Profiler", HEAVY, 43),
     ("", PROFILING, "bokeh rich pandas distributed dask_diag.views dask_diag.analysis", 999),
     ("", READING, "dask distributed bokeh", 999),
     (

@@ -637,3 +637,11 @@ def test_seconds_are_those_that_distributed_has_of_a_span_where_it_is_right(clie
     assert recorded["thread-cpu"] == pytest.approx(of_distributed["thread-cpu"], rel=0.01)
     both = sum(recorded[name] for name in of_distributed)
     assert both == pytest.approx(sum(of_distributed.values()), rel=0.01)
+
+
+def test_a_client_that_was_closed_before_has_computed_nothing():
+    with Client(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None):
+        pass
+    with CacheProfiler() as profiler:
+        pass
+    assert not profiler.recording.notices

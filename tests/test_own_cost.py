@@ -209,7 +209,6 @@ def added_and_said(make, work, blocks):
 @pytest.mark.truth
 @pytest.mark.leaves_files
 @pytest.mark.parametrize("kind", ["Profiler", "three", "waits", "stacks", "record"])
-@pytest.mark.long
 def test_what_is_said_is_at_least_what_was_added(kind, tmp_path, retried):
     """Forty computations of fifty tasks, as interactive programs make them."""
     x = da.ones((600, 600), chunks=100).sum()

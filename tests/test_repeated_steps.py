@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dask_diag import Profiler, findings
-from dask_diag.capture.steps import SeenSteps
+from dask_diag.capture.computation import SeenSteps
 from dask_diag.model.codes import STORED_CHUNKS
 
 from .recordings import by_code, check, in_rounds, with_stacks, with_tables

@@ -6,7 +6,7 @@ import os
 import threading
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import count
 from math import isnan
@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask_diag.capture.failures import NO_FAILURE
-from dask_diag.capture.keys import Keys, PlannedTasks, function_of
+from dask_diag.capture.keys import Keys, PlannedTasks, function_of, function_of_key
 from dask_diag.capture.lines.steps import NO_KINDS, EndedKinds
 from dask_diag.capture.log import (
     NO_METRICS,
@@ -38,7 +38,6 @@ from dask_diag.capture.metrics import (
     notice_collections,
     stop_hearing_distributed,
 )
-from dask_diag.capture.steps import RepeatedStep
 from dask_diag.capture.task import (
     ROW,
     Exceptional,
@@ -55,13 +54,16 @@ from dask_diag.capture.task import (
 )
 from dask_diag.hooks.calls import call_site, take_cpu_of_noting, when_called
 from dask_diag.hooks.stack import (
+    DataNode,
     Graph,
     SchedulerState,
+    Task,
     annotations_of_graph,
+    execute_subgraph,
     nearest_scheduler,
     scheduler_kind,
 )
-from dask_diag.model.codes import Outcome
+from dask_diag.model.codes import STORED_CHUNKS, Outcome
 from dask_diag.system.code import name_of_cell
 from dask_diag.system.periodic import ALWAYS
 from dask_diag.system.threads import ThreadCpu, ThreadUsage, cpu_of_thread
@@ -70,6 +72,7 @@ from dask_diag.system.usage import NativePool, Usage, UsageSoFar
 if TYPE_CHECKING:
     from dask_diag.capture.results import ResultSizes
     from dask_diag.capture.task import StackSample
+    from dask_diag.cluster.repeated import Again
     from dask_diag.columns import Categorical
     from dask_diag.hooks.joining import RunningScheduler
 
@@ -810,3 +813,55 @@ class Computation:
         threads = threads_of_tasks() if busy else {}
         tasks = (in_flight_of(wrapper, threads.get(id(wrapper), 0)) for wrapper in busy)
         return [task for task in tasks if task is not None]
+
+
+class RepeatedStep(NamedTuple):
+    """Steps of one name in the tasks of one function, and how many of them ran before.
+
+    `calls` are the names of the functions that the step calls, separated by spaces.
+    """
+
+    function: str
+    step: str
+    calls: str
+    runs: int
+    repeats: int
+
+
+class SeenSteps:
+    """Hashes of the keys of steps in fused tasks, of all computations of a session."""
+
+    __slots__ = ("_known", "_seen")
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+        self._known: dict[tuple[RepeatedStep, ...], tuple[RepeatedStep, ...]] = {}
+
+    def count(self, dsk: Graph) -> tuple[RepeatedStep, ...]:
+        """Count steps that ran before, and reads of stored chunks, in the tasks of a graph."""
+        # Without calls: most graphs have none, and it is asked for each task.
+        found = [
+            (key, task)
+            for key, task in dsk.items()
+            if type(task) is Task
+            and (task.func is execute_subgraph or (task.args and type(task.args[0]) is Task))
+        ]
+        # One may be a stored array.
+        has_data = any(type(node) is DataNode for node in dsk.values())
+        if not found and not has_data:
+            return ()
+        from dask_diag.cluster.repeated import chunks_read_again, steps_again
+
+        again = steps_again(found, self._seen)
+        if has_data:
+            again += chunks_read_again(dsk)
+        rows = tuple(rows_of_steps(again))
+        # Computations in a loop have equal counts: they share one object.
+        return self._known.setdefault(rows, rows)
+
+
+def rows_of_steps(found: Iterable[Again]) -> Iterator[RepeatedStep]:
+    """Steps as rows, with the names of their functions."""
+    for one in found:
+        names = function_of_key((one.task,)), function_of_key((one.step,))
+        yield RepeatedStep(*names, one.calls or STORED_CHUNKS, one.runs, one.repeats)

@@ -16,6 +16,7 @@ from dask_diag.capture.computation import (
     ComputationSnapshot,
     Facts,
     InFlight,
+    SeenSteps,
     TaskRows,
     stop_running,
 )
@@ -38,7 +39,6 @@ from dask_diag.capture.log import (
     shared,
     spans_of_tasks,
 )
-from dask_diag.capture.steps import SeenSteps
 from dask_diag.capture.task import take_measurement, this_thread
 from dask_diag.capture.worker_starts import end_of_pool
 from dask_diag.hooks.calls import calls_of_threads, codes_of_dask_calls

@@ -177,13 +177,26 @@ def _is_dask_diags(callback: CallbackTuple) -> bool:
     return getattr(getattr(start, "__self__", None), "is_dask_diag", False) is True
 
 
-def distributed_client() -> str:
-    """Name of a client of distributed, which runs computations in our place; empty without one."""
+def distributed_client(closed_before: int) -> str:
+    """Name of a client of distributed, which runs computations in our place; empty without one.
+
+    A client that is closed counts if it was not closed before, as `closed_clients` says.
+    """
+    name = _open_client()
+    if name or closed_clients() <= closed_before:
+        return name
+    return "a client of distributed that is closed by now"
+
+
+def closed_clients() -> int:
+    """Number of clients of distributed that were made in this process, without one that is open."""
+    made = getattr(sys.modules.get("distributed.client"), "_global_client_index", [0])
+    return int(made[0]) - bool(_open_client())
+
+
+def _open_client() -> str:
     distributed = sys.modules.get("distributed")
-    if distributed is None:
-        return ""
     try:
-        return repr(distributed.default_client())
+        return "" if distributed is None else repr(distributed.default_client())
     except (ValueError, AttributeError):
-        made = getattr(sys.modules.get("distributed.client"), "_global_client_index", [0])
-        return "a client of distributed that is closed by now" if made[0] else ""
+        return ""

@@ -13,7 +13,13 @@ from dask_diag.capture.session import Session
 from dask_diag.cluster.recorder import ClusterRecorder
 from dask_diag.errors import NotRegisteredError
 from dask_diag.formatting import counted, seconds
-from dask_diag.hooks.callbacks import distributed_client, hold, release, sees_overlapping_computes
+from dask_diag.hooks.callbacks import (
+    closed_clients,
+    distributed_client,
+    hold,
+    release,
+    sees_overlapping_computes,
+)
 from dask_diag.hooks.calls import returned_calls
 from dask_diag.hooks.lines import why_no_lines
 from dask_diag.profilers.engine import (
@@ -104,6 +110,7 @@ class Diagnostic(Observer):
         self._entered = 0
         self._registered = False
         self._hooks: dict[str, float] = {}
+        self._closed_clients = 0
         self._lock = threading.RLock()
 
     def __repr__(self) -> str:
@@ -243,6 +250,7 @@ class Diagnostic(Observer):
     def _activate(self) -> None:
         if self.session.start is None:
             self.session.start = perf_counter()
+            self._closed_clients = closed_clients()
         self.session.anchor()
         self._guarded("to calibrate its hooks", self._calibrate)
         returned_calls[id(self)] = self.session.calls
@@ -272,7 +280,7 @@ class Diagnostic(Observer):
     def notices(self) -> list[str]:
         """Sentences that a reader of the numbers should know."""
         notices = list(self.session.faults)
-        client = distributed_client()
+        client = distributed_client(self._closed_clients)
         if not self.session.computations and client and not self.clusters.logs:
             notices.append(
                 f"no computation ran on dask's local schedulers: computations ran on {client}, "
