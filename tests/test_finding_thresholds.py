@@ -260,7 +260,7 @@ def test_the_gil_of_libraries_is_no_finding_where_processes_do_not_help(path, is
     assert ("gil-bound" in by_code(with_stacks(made, stacks) if path else made)) == is_found
 
 
-@pytest.mark.parametrize("share, is_advised", [(0.4, False), (0.6, True)])
+@pytest.mark.parametrize("share, is_advised", [(0.2, False), (0.4, True)])
 def test_times_that_python_parses_need_one_format(share, is_advised):
     strptime = ("_strptime", "/usr/lib/python3.11/_strptime.py", 309, 300)
     stacks = [

@@ -53,6 +53,18 @@ def test_a_full_collection_in_it_says_nothing_of_the_next_time(before, clock):
 
 
 @pytest.mark.usefixtures("no_garbage_is_collected")
+def test_a_single_long_time_is_made_up_for_by_several_pauses(clock):
+    work = ShareOfTime(0.02, blocks=8)
+    pauses = []
+    for seconds in (0.01, *[0.0001] * 40):
+        takes(work, clock, seconds)
+        pauses.append(work.pause)
+    assert max(pauses) == pytest.approx(0.01 / 8 / 0.02)
+    # In all it is the share.
+    assert sum(pauses) == pytest.approx((0.01 + 40 * 0.0001) / 0.02, rel=0.1)
+
+
+@pytest.mark.usefixtures("no_garbage_is_collected")
 def test_what_raises_has_taken_its_time(clock):
     work = ShareOfTime(0.5)
     with pytest.raises(ZeroDivisionError), work:

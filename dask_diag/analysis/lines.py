@@ -159,6 +159,85 @@ def lines_of_io(recording: Recording) -> list[LineOfIO]:
     return found
 
 
+class CallInTasks(NamedTuple):
+    """Calls of library functions in tasks.
+
+    `name` is the function that the program calls most of the time, and `place` the line that does;
+    empty if no line of the program does. `chosen` selects the samples in all of them.
+    """
+
+    name: str
+    place: str
+    chosen: BoolArray
+    seconds: float
+
+
+def call_in_tasks(
+    recording: Recording, functions: str, by_libraries: bool = True
+) -> CallInTasks | None:
+    """Calls of functions by a pattern of ``file:function``.
+
+    Libraries call functions of the standard library for reasons of their own: only `by_libraries`
+    these count.
+    """
+    tree, samples = recording.call_tree, recording.samples
+    is_called = _called(recording, functions)
+    if not by_libraries:
+        is_called &= _called_by_program(recording)
+    parent = tree.parent.tolist()
+    outermost: list[int] = []
+    for node, (above, is_one) in enumerate(zip(parent, is_called.tolist(), strict=True)):
+        outermost.append(
+            outermost[above] if above >= 0 and outermost[above] >= 0 else node if is_one else -1
+        )
+    call = np.append(np.array(outermost, np.int64), -1)[samples.node]
+    chosen = samples.root.eq(Root.TASKS) & (call >= 0)
+    if not chosen.any():
+        return None
+    of_calls = np.bincount(call[chosen], samples.seconds[chosen], len(parent))
+    own = innermost(tree.parent, files_of_nodes(recording, is_own_code))
+    is_local = nodes_named(recording, lambda name: "<locals>" in name).tolist()
+    seconds: dict[tuple[str, str], float] = {}
+    lines = lines_of_frames(recording)
+    for node in np.flatnonzero(of_calls).tolist():
+        caller, called = int(own[node]), node
+        # Wrappers around functions have no names of their own.
+        while caller >= 0 and parent[called] != caller and not is_local[parent[called]]:
+            called = parent[called]
+        name, file, _ = lines.values[lines.codes[tree.frame[called]]]
+        place = _location(*lines.values[lines.codes[tree.frame[caller]]]) if caller >= 0 else ""
+        known = _public_name(name, file), place
+        seconds[known] = seconds.get(known, 0.0) + float(of_calls[node])
+    name, place = max(seconds, key=lambda one: seconds[one])
+    return CallInTasks(name, place, chosen, float(of_calls.sum()))
+
+
+def _public_name(name: str, file: str) -> str:
+    """Such as "DataFrame.apply", or with its package: "gzip.compress"."""
+    return name if "." in name else f"{package_of(short_path(file)).removesuffix('.py')}.{name}"
+
+
+def _called(recording: Recording, functions: str) -> BoolArray:
+    """Select the nodes of the call tree by a pattern of ``file:function``."""
+    matches = re.compile(functions).fullmatch
+    frames = recording.frames
+    # Python 3.10 has no names of what a function is defined in.
+    of_frames = [
+        bool(matches(f"{short_path(file)}:{name.rpartition('.')[2]}"))
+        for name, file in zip(frames.name.tolist(), frames.file.tolist(), strict=True)
+    ]
+    return np.array(of_frames, bool)[recording.call_tree.frame]
+
+
+def _called_by_program(recording: Recording) -> BoolArray:
+    """Select the nodes that are no call of the standard library by a library."""
+    parent = recording.call_tree.parent
+    is_standard = files_of_nodes(recording, is_standard_library)
+    caller = innermost(parent, ~is_standard)
+    is_own = np.append(files_of_nodes(recording, is_own_code), True)
+    return np.asarray(~is_standard | is_own[caller])
+
+
 def samples_in_files(recording: Recording, matches: Callable[[str], object]) -> BoolArray:
     """Select the samples with a file on the stack whose path, with slashes, matches."""
     is_in = files_of_nodes(recording, matches)

@@ -29,6 +29,10 @@ STORED_CHUNKS = "(chunks of a stored array)"
 """What stands in place of a step's calls where reads of stored chunks are counted."""
 COMMITS = frozenset({"commit", "fsync", "fdatasync"})
 """Functions that wait until data is on a disk."""
+GROWS = frozenset({"append", "concat", "concatenate", "hstack", "insert", "vstack"})
+"""Functions that copy a table or an array to add to it."""
+QUERIES = frozenset({"execute"})
+"""Functions that ask a database."""
 NO_GIL, GIL_ON = ", free-threaded, GIL off", ", free-threaded, GIL on"
 """What the environment says behind the version of Python, of builds that can run without a GIL."""
 SENT_CODE = "<dynamic-code>"
@@ -275,6 +279,7 @@ FINDINGS = {
     "scheduler-bound": "Workers waited for the scheduler's thread.",
     "lock-bound": "Tasks waited for a lock.",
     "busy-thread": "Tasks waited for one thread that was busy.",
+    "slow-call": "Tasks mostly ran in a call with a faster alternative.",
     "too-few-threads": "Too few tasks ran at once, while CPUs were idle.",
     "short-programs": "Tasks started programs that ran for a short time.",
     "batched-tasks": "Tasks of a batch waited while processes were idle.",
@@ -317,6 +322,7 @@ CAUSES = {
     "scheduler-bound": "the scheduler's thread",
     "lock-bound": "tasks waiting for a lock",
     "busy-thread": "tasks waiting for one busy thread",
+    "slow-call": "a call with a faster alternative",
     "too-few-threads": "too few tasks at once",
     "short-programs": "short programs that tasks start",
     "batched-tasks": "batches of tasks for one process",

@@ -620,7 +620,7 @@ class Frames(RecordingTable):
 
 
 class IoCalls(RecordingTable):
-    """A row per sampled line of the program's code that loads data, or commits in a loop."""
+    """A row per sampled line of the program's code that loads, or repeats what it should not."""
 
     __slots__ = ()
     frame = frame_row("Row of its line in `frames`.")

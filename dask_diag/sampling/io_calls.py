@@ -1,4 +1,4 @@
-"""Calls in the program's code that load data or commit, and hashes of what is loaded.
+"""Calls in the program's code that load, or that should not be in a loop; hashes of what is loaded.
 
 Tasks that load the same file each are told from tasks with a file each by the values in the call:
 ``pickle.load(f)`` reads the file that is open as ``f``. Nothing of the program runs for it, and
@@ -23,7 +23,7 @@ from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, Module
 from typing import Any, NamedTuple
 
 from dask_diag.hooks.stack import clear_copy, frames_from
-from dask_diag.model.codes import COMMITS
+from dask_diag.model.codes import COMMITS, GROWS, QUERIES
 from dask_diag.system.interpreter import has_gil
 
 _LOADS = re.compile(
@@ -37,6 +37,7 @@ _PLAIN = int, float, bool, type(None)
 _FILES = {"FileIO", "BufferedReader", "TextIOWrapper", "GzipFile"}
 _READ_OTHERWISE = {"seek", "locals", "vars", "eval", "exec"}
 """Names in code that may read a part of a file, or hold the mapping of local variables."""
+_IN_LOOPS = COMMITS | GROWS | QUERIES
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
 
 
@@ -49,14 +50,15 @@ class IOCall(NamedTuple):
 
 @lru_cache(1024)
 def io_call(code: CodeType, instruction: int) -> IOCall:
-    """The call that a function of the program is in; it has a name if it loads or commits.
+    """The call that a function of the program is in; it has a name if it loads, or is in a loop.
 
-    A commit counts where it is repeated, in a loop, but not after many rows.
+    In a loop a commit counts, but not after many rows; a query; and a call that adds to a table or
+    an array and puts the result in its place.
     """
     used = set(code.co_names)
     # Python 3.10 does not say which part of a line runs.
-    is_candidate = any(_LOADS.match(name) or name in COMMITS for name in used)
-    if not is_candidate or "executemany" in used or not hasattr(code, "co_positions"):
+    is_candidate = any(_LOADS.match(name) or name in _IN_LOOPS for name in used)
+    if not is_candidate or not hasattr(code, "co_positions"):
         return IOCall()
     steps: list[Any] = list(dis.get_instructions(code))
     ran = [step for step in steps if step.offset <= instruction]
@@ -74,9 +76,14 @@ def io_call(code: CodeType, instruction: int) -> IOCall:
     attributes = takewhile(lambda step: step.opname in _ATTRIBUTES, inside[1:])
     chain = [step.argval for step in (inside[0], *attributes)]
     name = ".".join(map(str, chain))
-    if chain[-1] in COMMITS:
-        jumps = (step.argval for step in steps[len(ran) :] if "JUMP" in step.opname)
-        return IOCall(name) if any(to <= instruction for to in jumps) else IOCall()
+    if chain[-1] in _IN_LOOPS:
+        later = steps[len(ran) :]
+        is_meant = "executemany" not in used
+        if chain[-1] in GROWS:
+            kept = [step.argval for step in later[:1] if step.opname.startswith("STORE_")]
+            is_meant = any(step.argval in kept for step in inside)
+        in_loop = any("JUMP" in step.opname and step.argval <= instruction for step in later)
+        return IOCall(name) if is_meant and in_loop else IOCall()
     if not _LOADS.match(str(chain[-1])):
         return IOCall()
     values: list[str] = []

@@ -106,6 +106,9 @@ Listener = Callable[[float], None]
 
 BUSY_AT_MOST = 0.02
 """Share of the time in which the sampler may compute; if samples take longer, there are fewer."""
+AVERAGED = 8
+"""Number of cycles over which that holds: the first one, or one that reads a new part of a program,
+takes tens of times as long as others, and no sample for half a second would say nothing of it."""
 
 
 class Subscription(NamedTuple):
@@ -222,7 +225,7 @@ class Sampler:
 
     def _run(self, asleep: threading.Lock) -> None:
         # Each step costs several times as much as it would if tasks did not clear the caches.
-        this_thread, work = threading.current_thread(), ShareOfTime(BUSY_AT_MOST)
+        this_thread, work = threading.current_thread(), ShareOfTime(BUSY_AT_MOST, blocks=AVERAGED)
         while self._thread is this_thread:
             ticks = self._ticks
             if not ticks:

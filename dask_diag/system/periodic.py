@@ -122,17 +122,20 @@ class ShareOfTime:
         Share of the time, such as 0.02.
     seconds : float
         Seconds that the first block is expected to take.
+    blocks : int
+        Number of blocks over which the share holds, about: a single one that takes long is made up
+        for by shorter pauses after that many, not by a long one.
 
     Attributes
     ----------
     seconds : float
-        CPU seconds that it took when it was last known.
+        CPU seconds that a block takes, on average over the last ones.
     """
 
-    __slots__ = ("_collections", "_cpu", "_share", "seconds")
+    __slots__ = ("_blocks", "_collections", "_cpu", "_share", "seconds")
 
-    def __init__(self, share: float, seconds: float = 0.0) -> None:
-        self._share = share
+    def __init__(self, share: float, seconds: float = 0.0, blocks: int = 1) -> None:
+        self._share, self._blocks = share, blocks
         self.seconds = seconds
         self._cpu = 0.0
         self._collections = 0
@@ -148,7 +151,7 @@ class ShareOfTime:
     def __exit__(self, *_: object) -> None:
         took = thread_time() - self._cpu
         if _full_collections() == self._collections:
-            self.seconds = took
+            self.seconds += (took - self.seconds) / self._blocks
 
 
 def _full_collections() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from math import isnan, nan
 from typing import NamedTuple
@@ -11,6 +10,7 @@ import numpy as np
 
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings import scheduling
+from dask_diag.analysis.findings.calls import slow_call
 from dask_diag.analysis.findings.cpu_waits import USUAL, VARIABLES, CpuWaits, cpu_waits, is_pool
 from dask_diag.analysis.findings.rule import (
     FIND_OUT,
@@ -28,7 +28,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_tasks,
 )
 from dask_diag.analysis.groups import lookup
-from dask_diag.analysis.lines import cpu_share_of_linear_algebra, own_lines, samples_in_files
+from dask_diag.analysis.lines import cpu_share_of_linear_algebra, own_lines
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
 from dask_diag.analysis.waits import waits as waits_of_functions
 from dask_diag.formatting import counted, percent, seconds, size
@@ -77,11 +77,6 @@ _NOT_TASKS = frozenset({"scheduler", "dask_diag"})
 """Kinds of threads that use the GIL and are no part of what tasks do."""
 MORE_PROCESSES = "Client(n_workers=..., threads_per_worker=1)"
 RELEASE = "use code that releases the GIL in these functions, such as NumPy on whole arrays"
-ONE_FORMAT = (
-    "parse each column of times with one format, as pandas.to_datetime(column, format='%Y-%m-%d') "
-    "does, not each time by itself in Python code"
-)
-_PARSERS_OF_TIMES = re.compile(r"dateutil/parser/|/_strptime\.py$")
 OF_OWN_LINE = 0.3
 """Least share of the sampled time in own code at a line of the program that is to be changed."""
 OF_TASKS = 0.1
@@ -176,9 +171,13 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
     saved = nan if analysis.on_cluster else saved_in_processes(analysis, remove)[0]
     may_win = not saved < WORTH_PROCESSES * analysis.computing
     is_sampled = analysis.recording.samples.root.eq(Root.TASKS).any()
-    if is_certain and is_sampled and not (may_win or _own_line(analysis)):
+    if is_certain and is_sampled and not (may_win or _is_of_program(analysis)):
         # Neither processes help nor other code of the program's own.
         return None
+    slow = slow_call(analysis)
+    if slow is not None:
+        # There is more to gain than the waits.
+        gain = Gain(max(gain.seconds, slow.lost(analysis)))
     return Diagnosis(
         severity_of(share, is_certain=is_certain),
         gain if is_certain and may_win else Gain(gain.seconds),
@@ -214,7 +213,12 @@ def _is_of_libraries(analysis: Analysis) -> bool:
     weights = analysis.waits_of_tasks(Activity.GIL_WAIT)
     if weights[analysis.tasks.function.is_in(scheduling.SHUFFLING)].sum() > weights.sum() / 2:
         return True
-    return not _own_line(analysis) and scheduling.tasks_too_small(analysis) is not None
+    return not _is_of_program(analysis) and scheduling.tasks_too_small(analysis) is not None
+
+
+def _is_of_program(analysis: Analysis) -> bool:
+    """Whether the program can do with less of what takes the time."""
+    return bool(_own_line(analysis)) or slow_call(analysis) is not None
 
 
 def _gil_evidence(analysis: Analysis, waits: _GilWaits) -> Evidence:
@@ -232,11 +236,14 @@ def _gil_evidence(analysis: Analysis, waits: _GilWaits) -> Evidence:
     names = table["function"][table["activity"].eq(Activity.GIL_WAIT)].tolist()
     for_scheduler = ". For {scheduler:seconds} of it, the scheduler's thread held the GIL"
     for_cpus = ". For up to {cpus:seconds} of it, the thread with the GIL waited for a CPU itself"
+    slow = slow_call(analysis)
     return evidence(
         "Tasks waited {waited:seconds} for the GIL ({share:share} of their time)"
         + for_scheduler * (waits.scheduler >= WORTH_REPORTING * waits.waited)
         + for_cpus * (waits.share_with_cpu < 1 - WORTH_REPORTING)
-        + ". Mostly in {functions}",
+        + ". Mostly in {functions}"
+        + ". They {slow}" * (slow is not None),
+        slow=slow.clause(analysis) if slow else "",
         waited=waits.waited,
         share=waits.waited / analysis.in_tasks,
         scheduler=waits.scheduler,
@@ -310,12 +317,10 @@ def _own_line(analysis: Analysis) -> str:
 
 def _release(analysis: Analysis) -> str:
     """Advice for the code, with the program's own line that takes most of the time."""
+    slow = slow_call(analysis)
+    if slow is not None:
+        return slow.kind.instead
     line = _own_line(analysis)
-    samples = analysis.recording.samples
-    of_tasks = samples.seconds * samples.root.eq(Root.TASKS)
-    parsing = of_tasks[samples_in_files(analysis.recording, _PARSERS_OF_TIMES.search)].sum()
-    if parsing > of_tasks.sum() / 2:
-        return f"{ONE_FORMAT}{f', first of all in {line}' * bool(line)}"
     if not line:
         return RELEASE
     return (
@@ -381,7 +386,7 @@ def _remedy(analysis: Analysis, remove: dict[str, float]) -> str:
             f"compute with {how}, predicted to save {seconds(saved)}, net of {cost}"
             f"{if_little * (not is_data_known)}"
         )
-        is_first = release.startswith(ONE_FORMAT)
+        is_first = slow_call(analysis) is not None
         return f"{release}; or {processes}" if is_first else f"{processes}; or {release}"
     little = "" if is_data_known else " and the program passes them little data"
     # A result is sent to the scheduler's process, and from there to another.

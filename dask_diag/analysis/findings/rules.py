@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings import (
     before,
+    calls,
     client,
     cluster,
     computations,
@@ -40,7 +41,7 @@ RULES: tuple[Rule, ...] = tuple(
     rule
     for subject in (
         *(computations, client, memory, scheduling, before, state),
-        *(interpreter, waiting, cluster, uneven),
+        *(interpreter, calls, waiting, cluster, uneven),
     )
     for rule in vars(subject).values()
     if isinstance(rule, Rule)
