@@ -27,7 +27,7 @@ from tests.recordings import MAIN, Task, by_code, check, run, with_stacks
 pd = pytest.importorskip("pandas")
 pytestmark = pytest.mark.leaves_files
 
-RECORDED = 0.6
+RECORDED = 1.0
 """Seconds in which a call is repeated while it is recorded."""
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"a": RNG.random(5000), "b": RNG.random(5000)})

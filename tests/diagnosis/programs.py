@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.diagnosis import (
+    programs_calls,
     programs_clusters,
     programs_data,
     programs_elsewhere,
@@ -27,6 +28,7 @@ _ALL = [
         programs_field,
         programs_clusters,
         programs_threads,
+        programs_calls,
     )
     for program in module.PROGRAMS
 ]
