@@ -136,10 +136,10 @@ def matrix_blocks(_: None, remedied: bool) -> float:
 def input_first(_: None, remedied: bool) -> float:
     """The main program makes all input before the first computation."""
     if remedied:
-        table = np.arange(1_500_000) % 1_000
+        table = np.arange(4_000_000) % 1_000
     else:
-        table = np.array([int(str(n)[-3:]) for n in range(1_500_000)])
-    return float(da.from_array(table, chunks=300_000).sum().compute())
+        table = np.array([int(str(n)[-3:]) for n in range(4_000_000)])
+    return float(da.from_array(table, chunks=800_000).sum().compute())
 
 
 def healthy_random(_: None, remedied: bool) -> bool:
