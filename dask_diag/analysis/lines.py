@@ -182,6 +182,8 @@ def call_in_tasks(
     """
     tree, samples = recording.call_tree, recording.samples
     is_called = _called(recording, functions)
+    if not is_called.any():
+        return None
     if not by_libraries:
         is_called &= _called_by_program(recording)
     parent = tree.parent.tolist()
@@ -220,13 +222,14 @@ def _public_name(name: str, file: str) -> str:
 def _called(recording: Recording, functions: str) -> BoolArray:
     """Select the nodes of the call tree by a pattern of ``file:function``."""
     matches = re.compile(functions).fullmatch
-    frames = recording.frames
+    names, files = recording.frames.name, recording.frames.file
+    count = max(len(files.values), 1)
+    pairs, pair = np.unique(names.codes * count + files.codes, return_inverse=True)
     # Python 3.10 has no names of what a function is defined in.
-    of_frames = [
-        bool(matches(f"{short_path(file)}:{name.rpartition('.')[2]}"))
-        for name, file in zip(frames.name.tolist(), frames.file.tolist(), strict=True)
-    ]
-    return np.array(of_frames, bool)[recording.call_tree.frame]
+    functions_of = [name.rpartition(".")[2] for name in names.values]
+    paths = [short_path(file) for file in files.values]
+    is_match = [bool(matches(f"{paths[n % count]}:{functions_of[n // count]}")) for n in pairs]
+    return np.array(is_match, bool)[pair.reshape(-1)][recording.call_tree.frame]
 
 
 def _called_by_program(recording: Recording) -> BoolArray:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
-
-import numpy as np
+from weakref import WeakKeyDictionary
 
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
@@ -20,6 +19,7 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.lines import CallInTasks, call_in_tasks, lines_of_io
 from dask_diag.model.codes import GROWS, QUERIES, Root
+from dask_diag.model.recording import Recording
 
 
 class FasterCall(NamedTuple):
@@ -210,40 +210,54 @@ class SlowCall(NamedTuple):
         )
 
 
+_found: WeakKeyDictionary[Recording, SlowCall | None] = WeakKeyDictionary()
+"""What was found in recordings, while these are in use: two rules ask."""
+
+
 def slow_call(analysis: Analysis) -> SlowCall | None:
     """The kind of slow calls in which tasks spent most time; None if none is worth it."""
     recording = analysis.recording
+    if recording not in _found:
+        _found[recording] = _slow_call(recording)
+    return _found[recording]
+
+
+def _slow_call(recording: Recording) -> SlowCall | None:
     samples = recording.samples
     of_tasks = float(samples.seconds[samples.root.eq(Root.TASKS)].sum())
     found = [
-        SlowCall(kind, call)
-        for kind, call in _calls(analysis)
-        if call.seconds >= OFTEN * of_tasks and samples.count[call.chosen].sum() >= FEWEST_SAMPLES
+        slow
+        for slow in _calls(recording)
+        if slow.call.seconds >= OFTEN * of_tasks
+        and samples.count[slow.call.chosen].sum() >= FEWEST_SAMPLES
     ]
     return max(found, key=lambda one: one.call.seconds, default=None)
 
 
-def _calls(analysis: Analysis) -> Iterator[tuple[FasterCall, CallInTasks]]:
-    recording = analysis.recording
+def _calls(recording: Recording) -> Iterator[SlowCall]:
     for kind in FASTER:
         call = call_in_tasks(recording, kind.functions, kind.by_libraries)
-        if call is None:
-            continue
-
-        def share(functions: str, call: CallInTasks = call) -> float:
-            inside = call_in_tasks(recording, functions)
-            both = call.chosen & inside.chosen if inside else np.zeros(0, np.int64)
-            return float(recording.samples.seconds[both].sum()) / call.seconds
-
-        is_slow = not kind.tells or share(kind.tells) >= kind.telling
-        if is_slow and not (kind.besides and share(kind.besides) >= BESIDES):
-            yield kind, call._replace(name=kind.name or call.name)
+        if call is not None and _is_slow(recording, kind, call):
+            yield SlowCall(kind, call._replace(name=kind.name or call.name))
     for line in lines_of_io(recording):
         function = line.call.rpartition(".")[2]
         if function in GROWS | QUERIES:
-            seconds = float(recording.samples.seconds[line.chosen].sum())
             kind = GROWING if function in GROWS else QUERYING
-            yield kind, CallInTasks(line.call, line.place, line.chosen, seconds)
+            seconds = float(recording.samples.seconds[line.chosen].sum())
+            yield SlowCall(kind, CallInTasks(line.call, line.place, line.chosen, seconds))
+
+
+def _is_slow(recording: Recording, kind: FasterCall, call: CallInTasks) -> bool:
+    """Whether a call is slow by what it calls itself."""
+
+    def share(functions: str) -> float:
+        inside = call_in_tasks(recording, functions)
+        if inside is None:
+            return 0.0
+        return float(recording.samples.seconds[call.chosen & inside.chosen].sum()) / call.seconds
+
+    tells = not kind.tells or share(kind.tells) >= kind.telling
+    return tells and not (kind.besides and share(kind.besides) >= BESIDES)
 
 
 # Where threads waited for the GIL meanwhile, that finding has the advice.
