@@ -224,7 +224,8 @@ def _called(recording: Recording, functions: str) -> BoolArray:
     matches = re.compile(functions).fullmatch
     names, files = recording.frames.name, recording.frames.file
     count = max(len(files.values), 1)
-    pairs, pair = np.unique(names.codes * count + files.codes, return_inverse=True)
+    codes = names.codes.astype(np.int64) * count + files.codes
+    pairs, pair = np.unique(codes, return_inverse=True)
     # Python 3.10 has no names of what a function is defined in.
     functions_of = [name.rpartition(".")[2] for name in names.values]
     paths = [short_path(file) for file in files.values]
