@@ -114,7 +114,7 @@ class Kernel:
         return sorted_random(400_000)
 
     def compile(self) -> None:
-        sum(n * n for n in range(10_000_000))
+        sum(n * n for n in range(25_000_000))
         self.compiled = True
 
 

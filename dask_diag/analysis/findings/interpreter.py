@@ -97,9 +97,12 @@ def locks_are_the_gil(analysis: Analysis) -> bool:
     """Whether tasks waited for locks because their holders waited for the GIL.
 
     Then they would take turns without it, too. A holder that sleeps or reads does not compute;
-    one that releases the GIL leaves it to others, who do not wait for it.
+    one that releases the GIL leaves it to others, who do not wait for it. The lock around a first
+    call is another finding's.
     """
     if analysis.on_cluster or not analysis.in_tasks:
+        return False
+    if any(call.is_locked for call in analysis.first_calls):
         return False
     table = analysis.waits
     samples = lookup(table["activity"], table["samples"]) if len(table) else {}
