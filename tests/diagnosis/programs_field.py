@@ -111,14 +111,14 @@ def healthy_windows(_: None, remedied: bool) -> float:
 def branches(_: None, remedied: bool) -> int:
     """Three branches after a common first step."""
     start = delayed(rest)(0.0)
-    parts = [delayed(rest)(0.5, start) for _ in range(3)]
+    parts = [delayed(rest)(1.0, start) for _ in range(3)]
     return int(delayed(rest)(0.0, *parts).compute() + 1)
 
 
 def long_partitions(_: None, remedied: bool) -> int:
     """A bag with as many partitions as processes."""
     numbers = db.from_sequence(range(2), npartitions=2)
-    return int(numbers.map(load_lines, 24_000_000).sum().compute())
+    return int(numbers.map(load_lines, 48_000_000).sum().compute())
 
 
 def healthy_batches(_: None, remedied: bool) -> int:
