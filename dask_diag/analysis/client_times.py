@@ -18,6 +18,7 @@ from dask_diag.analysis.lines import (
     late_samples,
     nodes_in_file,
     nodes_named,
+    samples_below,
     waits_for_own_threads,
 )
 from dask_diag.analysis.phases import times_of_phases
@@ -43,7 +44,7 @@ class ClientTimes(NamedTuple):
     sending : array of float
         It made graphs for a cluster and sent them, in calls of a client.
     clusters : array of float
-        A cluster started or closed while no computation ran.
+        A cluster started or closed, or its workers were restarted, while no computation ran.
     own : array of float
         It ran code of the program while no computation ran: neither imports nor dask making graphs.
     between : Intervals
@@ -84,12 +85,13 @@ def client_times(recording: Recording) -> ClientTimes:
     is_own &= ~graphs_made_between(recording) & ~waits_for_own_threads(recording)
     in_cluster = innermost(tree.parent, files_of_nodes(recording, _DEPLOY.search))
     is_cluster = np.append(in_cluster >= 0, False)[samples.node]
+    is_restart = samples_below(recording, CLIENT, "restart") & samples.root.eq(Root.BETWEEN)
     unused = np.minimum(seconds, idle_of_rows)
     return ClientTimes(
         waiting=seconds * waits,
         bringing=seconds * waits * np.clip(share, 0.0, 1.0)[cycle],
-        sending=seconds * (is_call & ~waits),
-        clusters=unused * (is_own & is_cluster),
+        sending=seconds * (is_call & ~waits & ~is_restart),
+        clusters=unused * (is_restart | (is_own & is_cluster)),
         own=unused * (is_own & ~is_cluster),
         between=between,
     )

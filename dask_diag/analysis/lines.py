@@ -147,14 +147,15 @@ class LineOfIO(NamedTuple):
 def lines_of_io(recording: Recording) -> list[LineOfIO]:
     """Lines of the program at which tasks load data or commit."""
     table, lines = recording.io_calls, lines_of_frames(recording)
-    own = np.append(_own_frames(recording), _OUTSIDE)[recording.samples.node]
+    tree = recording.call_tree
     found = []
     for line, name in dict.fromkeys(
         zip(lines.codes[table.frame].tolist(), table.call.tolist(), strict=True)
     ):
         rows = table.filter((lines.codes[table.frame] == line) & table.call.eq(name))
         place = _location(*lines.values[line])
-        chosen = np.isin(own, rows.frame) & recording.samples.root.eq(Root.TASKS)
+        is_in = innermost(tree.parent, np.isin(tree.frame, rows.frame)) >= 0
+        chosen = _samples_in(recording, is_in) & recording.samples.root.eq(Root.TASKS)
         found.append(LineOfIO(name, place, chosen, rows.runs.sum(), rows.repeats.sum()))
     return found
 

@@ -52,6 +52,8 @@ class IOCall(NamedTuple):
 def io_call(code: CodeType, instruction: int) -> IOCall:
     """The call that a function of the program is in; it has a name if it loads, or is in a loop.
 
+    To load, the program may call a function of its own, such as ``load_words(path)``.
+
     In a loop a commit counts, but not after many rows; a query; and a call that adds to a table or
     an array and puts the result in its place.
     """
@@ -99,9 +101,12 @@ def io_call(code: CodeType, instruction: int) -> IOCall:
 
 
 def values_in_call(
-    innermost: FrameType, code: int, names: tuple[str, ...]
+    innermost: FrameType, code: int, names: tuple[str, ...], is_function: bool
 ) -> tuple[Hashable, ...] | None:
-    """Values with names in the innermost frame with code of this ``id()``; None if not known."""
+    """Values with names in the innermost frame with code of this ``id()``; None if not known.
+
+    A function of the program loads something if a file is among its arguments.
+    """
     frame = next((one for one in frames_from(innermost) if id(one.f_code) == code), None)
     # A debugger copies such a mapping back into the frame.
     is_traced = threading.gettrace() or threading.getprofile() or not has_gil()
@@ -110,7 +115,9 @@ def values_in_call(
     variables, made_here = frame.f_locals, frame.f_code.co_varnames[frame.f_code.co_argcount :]
     try:
         known = ChainMap(variables, frame.f_globals, vars(builtins))
-        return tuple(_comparable(known[name], name in made_here) for name in names)
+        values = tuple(_comparable(known[name], name in made_here) for name in names)
+        is_known = not is_function or any(_state_of_file(value) != value for value in values)
+        return values if is_known else None
     except LookupError:
         return None
     finally:

@@ -122,7 +122,7 @@ class StackTaskProbe:
 
     def with_load(self, stack: Stack, values: tuple[Hashable, ...], ident: int) -> Stack:
         """The stack with a line of what is loaded, if it is new in the task."""
-        place, code, _ = stack.load or (0, 0, ())
+        place, code, *_ = stack.load or (0, 0)
         load = code, hash(values)
         if load in self._loads or len(self._loads) >= _MOST_INPUTS:
             return stack

@@ -22,8 +22,9 @@ _MAX_BYTES = 4_000_000
 
 
 _DASK_ITSELF = Line("(dask itself)")
-Load = tuple[int, int, tuple[str, ...]]
-"""Number of a line from the inside, the ``id()`` of its code, and names of values."""
+Load = tuple[int, int, tuple[str, ...], bool]
+"""Number of a line from the inside, the ``id()`` of its code, names of values, and whether what is
+called is a function of the program."""
 
 
 class Stack:
@@ -35,7 +36,7 @@ class Stack:
     nodes : dict
         Node of the stack in each `Stacks`.
     load : tuple or None
-        If the innermost line of the program loads data: see `Load`.
+        If a line of the program loads data: see `Load`.
     """
 
     __slots__ = ("lines", "load", "nodes")
@@ -129,10 +130,15 @@ class Walker:
                 return None
             if frame.f_code.co_filename not in clocks_around_steps:
                 line = self._line_of(frame)
-                if call is None and owner_of_file(line.file) == USER:
+                if not (call and call.name) and owner_of_file(line.file) == USER:
+                    is_function = call is not None
                     call = io_call(frame.f_code, instruction)
+                    if is_function and not call.values:
+                        # Only a load is looked for beyond the innermost function of the program.
+                        call = IOCall()
                     line = line._replace(call=call.name)
-                    load = (len(lines), code, call.values) if call.values else None
+                    if call.values:
+                        load = len(lines), code, call.values, is_function
                 lines.append(line)
             if not is_machinery(frame.f_code):
                 outermost = len(lines)

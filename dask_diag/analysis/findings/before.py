@@ -259,7 +259,7 @@ def _workers_that_left(analysis: Analysis) -> Diagnosis | None:
 
 
 def _clusters_between(analysis: Analysis) -> Diagnosis | None:
-    """Clusters started and closed between computations."""
+    """Clusters started and closed between computations, or workers were restarted."""
     recording, client = analysis.recording, analysis.client_times
     # At the end a cluster closes in any program.
     again = client.clusters * (recording.samples.start < call_times(analysis.computations).max())
@@ -268,17 +268,22 @@ def _clusters_between(analysis: Analysis) -> Diagnosis | None:
         return None
     chosen = again > 0
     lines = own_lines(recording, again)
+    are_restarted = again[samples_below(recording, CLIENT, "restart")].sum() > lost / 2
     return Diagnosis(
         severity_of(lost / wall),
         Gain(lost),
         evidence(
-            "Clusters started and closed for {lost:seconds} of {wall:seconds} between computations"
+            ("Workers were restarted" if are_restarted else "Clusters started and closed")
+            + " for {lost:seconds} of {wall:seconds} between computations"
             + ", at {line}" * bool(lines),
             lost=lost,
             wall=wall,
             line=str(lines[0]) if lines else "",
         ),
-        "use one cluster and one client for all computations",
+        "call client.restart() only where workers keep memory after futures are released: each "
+        "worker starts Python and imports again"
+        if are_restarted
+        else "use one cluster and one client for all computations",
         where_of_intervals(recording.samples.start[chosen], recording.samples.stop[chosen]),
     )
 
@@ -587,7 +592,8 @@ def _advice_on_graphs(
         return (
             "send large data once, data = client.scatter(data, broadcast=True), and give the "
             "future to a plain function: a method takes its object along, and dask names each call "
-            "by hashing all that it is given (unless pure=False)"
+            "by hashing all that it is given (unless pure=False). What earlier tasks returned need "
+            "not come to the program: give their futures to the next ones"
         )
     if is_hashing:
         return _HASHED_ADVICE

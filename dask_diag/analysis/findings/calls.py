@@ -136,7 +136,7 @@ FASTER: tuple[FasterCall, ...] = (
         "parse it with json.loads; let what writes it write JSON",
     ),
     FasterCall(
-        r"gzip\.py:(compress|write)|(bz2|lzma)\.py:(compress|write)|numpy/lib/[a-z_]+\.py:savez_compressed",
+        r"gzip\.py:(compress|write)|numpy/lib/[a-z_]+\.py:savez_compressed",
         "compresses at a level that takes long",
         "compress less: compresslevel=1 for gzip, numpy.savez in place of savez_compressed, zstd",
         by_libraries=True,

@@ -298,8 +298,9 @@ def _rise(recording: Recording, times: FloatArray, sizes: FloatArray) -> tuple[f
 WORTH_REPORTING = 0.05
 """Least share of the time of the cluster's threads that is lost."""
 LESS_MEMORY = (
-    "use smaller chunks or fewer threads per worker, and release futures that are not needed; or "
-    "give each worker more memory: Client(n_workers=..., memory_limit=...)"
+    "use smaller chunks or fewer threads per worker, and release futures that are not needed "
+    "(persist keeps all chunks; dask.compute(a, b) makes, uses and drops them); or give each "
+    "worker more memory: Client(n_workers=..., memory_limit=...)"
 )
 
 

@@ -40,6 +40,9 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
     exception, chunk = _exception(tasks, first), _failed_chunk(analysis, first)
     is_killed = tasks.error[first] == KILLED_WORKER
     lasted = float((tasks.stop - tasks.start)[is_failed].sum())
+    failed = int(is_failed.sum())
+    distinct = len(set(tasks.key[is_failed].tolist()))
+    is_retried = failed >= OFTEN_RETRIED * distinct
     computations = recording.computations.filter(
         recording.computations.computation.eq(tasks.computation[first])
     )
@@ -50,12 +53,15 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
         evidence(
             "{chunk}{failed:task} failed "
             + ("after an unknown time" if np.isnan(lasted) else "after {lasted:seconds}")
-            + (". The first was" if is_failed.sum() > 1 else ". It was")
+            + (". The first was" if failed > 1 else ". It was")
             + " {key} of {function}{exception}"
+            + ". {distinct:task} failed again and again, {runs:mean} times each" * is_retried
             + ". {died:worker} died with it" * is_killed,
             chunk=chunk,
-            failed=is_failed.sum(),
+            failed=failed,
             lasted=lasted,
+            distinct=distinct,
+            runs=failed / distinct,
             key=tasks.key[first],
             function=tasks.function[first],
             exception=f": {exception}" if exception and not chunk.text else "",
@@ -65,9 +71,18 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
         if chunk.text and not is_killed
         else _advice_on_failure(
             tasks.error[first], is_on_cluster="distributed" in computations.scheduler.tolist()
-        ),
+        )
+        + RETRY_LESS * is_retried,
         where_of_tasks(analysis, is_failed),
     )
+
+
+OFTEN_RETRIED = 3
+"""Least times that a task ran and failed, of retries that are mentioned."""
+RETRY_LESS = (
+    "; retry (retries=) only what may succeed the next time, such as a request, and not errors "
+    "that the data cause: catch these in the task"
+)
 
 
 def _advice_on_failure(error: str, is_on_cluster: bool) -> str:
