@@ -70,9 +70,9 @@ from dask_diag.system.threads import ThreadCpu, ThreadUsage, cpu_of_thread
 from dask_diag.system.usage import NativePool, Usage, UsageSoFar
 
 if TYPE_CHECKING:
+    from dask_diag.capture.repeated import Again
     from dask_diag.capture.results import ResultSizes
     from dask_diag.capture.task import StackSample
-    from dask_diag.cluster.repeated import Again
     from dask_diag.columns import Categorical
     from dask_diag.hooks.joining import RunningScheduler
 
@@ -850,7 +850,7 @@ class SeenSteps:
         has_data = any(type(node) is DataNode for node in dsk.values())
         if not found and not has_data:
             return ()
-        from dask_diag.cluster.repeated import chunks_read_again, steps_again
+        from dask_diag.capture.repeated import chunks_read_again, steps_again
 
         again = steps_again(found, self._seen)
         if has_data:

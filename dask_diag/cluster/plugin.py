@@ -35,7 +35,7 @@ from dask.utils import funcname
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.metrics import time
 
-from dask_diag.cluster.repeated import chunks_read_again, steps_again
+from dask_diag.capture.repeated import chunks_read_again, steps_again
 from dask_diag.cluster.wire import (
     CANCELLED,
     EVENTS,
@@ -74,7 +74,7 @@ from dask_diag.cluster.wire import (
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-    from dask_diag.cluster.repeated import Again
+    from dask_diag.capture.repeated import Again
     from dask_diag.cluster.wire import (
         AttachReply,
         HelloReply,

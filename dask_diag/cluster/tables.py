@@ -12,8 +12,8 @@ from toolz import merge_with
 from dask_diag.capture.build import Increment, Tables
 from dask_diag.capture.computation import rows_of_steps
 from dask_diag.capture.lines.tables import LineTables
+from dask_diag.capture.repeated import Again
 from dask_diag.cluster.log import ClusterLog
-from dask_diag.cluster.repeated import Again
 from dask_diag.cluster.tasks_table import others_of, tasks_of, transfers_of
 from dask_diag.cluster.wire import RUN, Batch, ChunkOfEvents, ClusterComputation
 from dask_diag.cluster.workers_table import (
