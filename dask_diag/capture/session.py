@@ -28,7 +28,6 @@ from dask_diag.capture.keys import (
     names_of_plain_keys,
     tasks_not_submitted,
 )
-from dask_diag.capture.lines.notes import note_lines
 from dask_diag.capture.lines.steps import NO_KINDS
 from dask_diag.capture.log import (
     NO_DEPENDENCIES,
@@ -377,6 +376,9 @@ def _failure_of(computation: Computation) -> tuple[str, str]:
     wrappers = [wrapper] if wrapper is not None else computation.aside.copy().values()
     failed = next((one for one in wrappers if one.error == name), None)
     if failed is not None:
+        # Most programs do not need it.
+        from dask_diag.capture.lines.notes import note_lines
+
         note_lines(error, failed.key, computation.kinds)
     return name, pool_end
 

@@ -1,7 +1,8 @@
 """Scheduler plugin: collects rows of tasks, results and workers until clients pull the rows.
 
-`shipping` sends the text of this module and of `wire`, as the scheduler may lack this package or
-run another version of Python. Both modules import only Python, dask and distributed.
+`shipping` sends the text of this module and of those of the package that it imports, as the
+scheduler may lack this package or run another version of Python. They import only Python, dask and
+distributed.
 
 The plugin has the handlers for clients and workers, and owns these parts:
 
@@ -67,9 +68,8 @@ from dask_diag.cluster.wire import (
     Unmeasured,
     forget_handlers,
     host_id,
-    name_of_key,
-    names_of_steps,
 )
+from dask_diag.model.graph import name_of_key, names_of_steps
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState

@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
-SHIPPED = ("cluster/wire", "capture/repeated", "cluster/plugin")
+SHIPPED = ("model/graph", "cluster/wire", "capture/repeated", "cluster/plugin")
 """Modules of the scheduler's side, in the order of their imports; they share a namespace."""
 _OWN_IMPORT = re.compile(
     r"^from (?:__future__|dask_diag\.[\w.]+) import (?:\([^)]*\)|.*)$", re.MULTILINE

@@ -72,32 +72,6 @@ execute_subgraph: Any = getattr(dask._task_spec, "_execute_subgraph", None)
 """The function of a fused task, whose first argument has the steps by key; None in another dask."""
 
 
-def is_fused(task: object) -> bool:
-    """Whether a task consists of several, which are its steps."""
-    return type(task) is Task and task.func is execute_subgraph
-
-
-def steps_of(task: Any, key: Hashable = None) -> Iterator[tuple[Hashable, Task, Hashable]]:
-    """Steps of a fused task that call functions, also the steps of those that are fused themselves.
-
-    Each is its key, the step, and the innermost key with a block of the tasks around it: `key` is
-    that of the task.
-    """
-    for name, step in task.args[0].items():
-        if is_fused(step):
-            yield from steps_of(step, name if type(name) is tuple else key)
-        elif isinstance(step, Task):
-            yield name, step, key
-
-
-def block_of(task: Task) -> Hashable:
-    """The key of the block of a file that a task reads and parses; None for other tasks."""
-    first = task.args[0] if task.args else None
-    if type(first) is not Task or type(first.key) is not str:
-        return None
-    return first.key if first.key.startswith("read-block-") else None
-
-
 _LAZY = {map, filter, zip, itertools.chain, GeneratorType}
 
 

@@ -38,11 +38,11 @@ from dask_diag.model.codes import (
     IN_TASKS,
     REPEATS,
     STORED_CHUNKS,
-    TOKEN,
     Activity,
     Outcome,
     Root,
 )
+from dask_diag.model.graph import NAMED_BY_DASK
 from dask_diag.model.recording import Recording
 
 REPEATED = 0.05
@@ -339,7 +339,7 @@ def repeats(recording: Recording) -> _Repeats:
     ran: set[tuple[str, int]] = set()
     keys, codes = tasks.key[rows].tolist(), computations.codes[rows].tolist()
     for row, key, code in zip(rows.tolist(), keys, codes, strict=True):
-        if (key, code) in ran or not TOKEN.search(key):
+        if (key, code) in ran or not NAMED_BY_DASK.search(key):
             continue
         ran.add((key, code))
         is_counted[row] = True
