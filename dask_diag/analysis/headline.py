@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -164,9 +163,7 @@ def _own_line(recording: Recording) -> str:
     share = lines[0].seconds / weights.sum() if lines else 0.0
     if share < MOST:
         return ""
-    # The reader knows where the own files are.
-    line = lines[0]._replace(file=os.path.basename(lines[0].file))
-    return f". Tasks spent {percent(share)} of their time at {line}"
+    return f". Tasks spent {percent(share)} of their time at {lines[0].by_name_of_file()}"
 
 
 def _average(analysis: Analysis) -> str:

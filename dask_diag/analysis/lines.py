@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection
 from math import inf, nan
@@ -70,6 +71,14 @@ class ProgramLine(NamedTuple):
 
     def __str__(self) -> str:
         return _location(self.name, self.file, self.line)
+
+    def by_name_of_file(self) -> ProgramLine:
+        """The same without the folder of an own file: the reader knows where that is."""
+        folder, name = os.path.split(self.file)
+        # Of packages the file's name says nothing.
+        if name == "__init__.py":
+            name = os.path.join(os.path.basename(folder), name)
+        return self._replace(file=name)
 
 
 def _location(name: str, file: str, line: int) -> str:
