@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import nan
 
 import numpy as np
 
@@ -190,7 +191,7 @@ def _without_a_computation(recording: Recording) -> str:
 
 def _tasks(recording: Recording) -> str:
     lasted = stop_times(recording) - start_times(recording)
-    mean = float(np.nanmean(lasted)) if (~np.isnan(lasted)).any() else float("nan")
+    mean = float(np.nanmean(lasted)) if (~np.isnan(lasted)).any() else nan
     return f"{counted(len(recording.tasks), 'task')} that took {seconds(mean)} on average"
 
 

@@ -285,7 +285,7 @@ def returned_by(recording: Recording, moment: float) -> tuple[float, float]:
     NaN if results were not measured in bytes.
     """
     if recording.metric_unit != BYTES:
-        return float("nan"), float("nan")
+        return nan, nan
     cached = recording.cached_results
     computation = cached.computation.codes
     last_release = np.full(len(cached.computation.values), -np.inf)

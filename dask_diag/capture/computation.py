@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import count
-from math import isnan
+from math import isnan, nan
 from threading import get_ident
 from time import perf_counter, thread_time
 from types import MappingProxyType
@@ -438,8 +438,6 @@ class ComputationSnapshot:
 INTERRUPTIONS = {"KeyboardInterrupt", "SystemExit"}
 """Exceptions that end a task which did not fail."""
 
-_NAN = float("nan")
-
 
 class InFlight(NamedTuple):
     """A submitted task, not collected yet, at a moment."""
@@ -456,7 +454,7 @@ class InFlight(NamedTuple):
 
     def row(self) -> bytes:
         """Return the packed `ROW` of the task."""
-        return pack_row(self.submitted, self.start, self.stop, self.cpu, self.ran_on, _NAN)
+        return pack_row(self.submitted, self.start, self.stop, self.cpu, self.ran_on, nan)
 
 
 def in_flight_of(wrapper: TimedTask, thread: int) -> InFlight | None:
@@ -466,9 +464,9 @@ def in_flight_of(wrapper: TimedTask, thread: int) -> InFlight | None:
     in_flight = InFlight(
         key=wrapper.key,
         submitted=wrapper.submitted,
-        start=_NAN if start is None else start,
-        stop=_NAN if stop is None else stop,
-        cpu=_NAN if stop is None else wrapper.cpu,
+        start=nan if start is None else start,
+        stop=nan if stop is None else stop,
+        cpu=nan if stop is None else wrapper.cpu,
         ran_on=0 if start is None else thread or wrapper.thread,
         outcome=outcome_of(wrapper),
         metered=wrapper.metered,
@@ -626,7 +624,7 @@ class Computation:
         self.workers = self.kind.workers
         self.usage_before = UsageSoFar.now()
         self.threads = ThreadUsage()
-        self.graph_bytes = _NAN
+        self.graph_bytes = nan
         self.hooks: dict[str, float] = {}
         self.own = OwnCost()
         self.is_closed = False
@@ -773,7 +771,7 @@ class Computation:
             self.exceptional[self.done] = outcome_of(wrapper)
             wrapper.error, wrapper.failure = "", NO_FAILURE
         if wrapper.start is None:
-            wrapper.start = wrapper.stop = wrapper.cpu = _NAN
+            wrapper.start = wrapper.stop = wrapper.cpu = nan
             wrapper.thread = 0
         if wrapper.transfer is not None:
             if self.transfers is NO_TRANSFERS:

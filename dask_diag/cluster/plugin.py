@@ -26,7 +26,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager, suppress
 from copy import copy
 from itertools import islice
-from math import isnan
+from math import isnan, nan
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -95,8 +95,7 @@ KILLED_WORKER = "KilledWorker"
 """Error of a task with which several workers died."""
 PAUSED = "paused"
 QUEUED = "queued"
-NAN = float("nan")
-NOT_STARTED = WORKER_ROW.pack(*[NAN] * 5, 0, 0)
+NOT_STARTED = WORKER_ROW.pack(*[nan] * 5, 0, 0)
 run_id_of = struct.Struct(f"<{WORKER_ROW.size - 8}xq").unpack
 """Reads the last field of a worker's row."""
 
@@ -389,7 +388,7 @@ class WorkerMonitor:
         """Add the pause of a paused worker, up to now; the worker may stay paused."""
         if worker.paused_at is not None:
             paused, worker.paused_at = worker.paused_at, perf_counter()
-            self.spilled(Spilled(worker.address, PAUSED, paused, worker.paused_at, NAN))
+            self.spilled(Spilled(worker.address, PAUSED, paused, worker.paused_at, nan))
 
     def spilled(self, message: Spilled) -> None:
         """Add a worker's use of its disk, or a pause."""
@@ -1028,7 +1027,7 @@ class RunCollector:
         worker: str,
         measured: Any = b"",
         *,
-        collected: float = NAN,
+        collected: float = nan,
         startstops: Iterable[Interval] | None = None,
         nbytes: int = 0,
         recorders: Sequence[RecordedSession] | None = None,
@@ -1148,7 +1147,7 @@ class RunCollector:
                 running += 1
                 said, measured = self.running.get(key), RunMeasurements(b"")
                 if said is not None:
-                    row = WORKER_ROW.pack(said.start, *[NAN] * 4, said.thread, said.run)
+                    row = WORKER_ROW.pack(said.start, *[nan] * 4, said.thread, said.run)
                     measured = RunMeasurements(row, stacks=said.stacks)
                 self.record(key, task, UNFINISHED, task.worker, measured, recorders=ending)
         if ending:
@@ -1596,7 +1595,7 @@ def distributed_row(startstops: Iterable[Interval] | None) -> bytes:
     for interval in startstops or ():
         if interval["action"] == "compute":
             start, stop = interval["start"] + to_clock, interval["stop"] + to_clock
-            return WORKER_ROW.pack(start, stop, NAN, NAN, NAN, 0, 0)
+            return WORKER_ROW.pack(start, stop, nan, nan, nan, 0, 0)
     return NOT_STARTED
 
 
@@ -1605,7 +1604,7 @@ def last_heard_of(worker: WorkerState | None, state: TaskState) -> Sequence[Inte
     lasted = getattr(worker, "executing", {}).get(state)
     if worker is None or lasted is None:
         return ()
-    return ({"action": "compute", "start": worker.last_seen - lasted, "stop": NAN},)
+    return ({"action": "compute", "start": worker.last_seen - lasted, "stop": nan},)
 
 
 def span_name(span: Mapping[str, Sequence[str]]) -> str:

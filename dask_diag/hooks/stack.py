@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import takewhile
+from math import nan
 from threading import get_ident
 from types import CodeType, FrameType, GeneratorType, MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, TypedDict
@@ -289,13 +290,13 @@ def _nearest(code: CodeType, frame: FrameType) -> FrameType | None:
 
 def _size_of(name: str, frame: FrameType | None) -> float:
     if frame is None:
-        return float("nan")
+        return nan
     variables = frame.f_locals
     # The pickled task or result is a local variable of dask's function: its length costs nothing,
     # where pickling it again would cost as much as sending it.
     size = len(variables.get(name, ()))
     clear_copy(variables)
-    return float(size) or float("nan")
+    return float(size) or nan
 
 
 def clear_copy(variables: Mapping[str, Any]) -> None:

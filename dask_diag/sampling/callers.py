@@ -16,7 +16,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from threading import get_ident, get_native_id
 from time import perf_counter
@@ -110,7 +110,6 @@ def _is_own(code: CodeType) -> bool:
     return code.co_filename.startswith(str(_PACKAGE))
 
 
-_NAN = float("nan")
 _CPU_OF_OTHERS = sys.platform == "linux" and hasattr(time, "clock_gettime")
 
 
@@ -155,7 +154,7 @@ class CallingThread:
         self._ticks = ticks_until(since, interval)
         self._cpu = self._cpu_now()
         self._stack: CallerStack | None = None
-        self._state: tuple[float, int, int] = (_NAN, 0, 0)
+        self._state: tuple[float, int, int] = (nan, 0, 0)
         self.computations: list[Computation] = []
         self.ended_calls: set[float] = set()
         self.noted: DaskCalls | None = None
@@ -163,9 +162,9 @@ class CallingThread:
     def _cpu_now(self) -> float:
         """CPU seconds of the thread; NaN if the system does not say."""
         try:
-            return time.clock_gettime(self._clock) if _CPU_OF_OTHERS else _NAN
+            return time.clock_gettime(self._clock) if _CPU_OF_OTHERS else nan
         except OSError:
-            return _NAN
+            return nan
 
     def stack(self, innermost: FrameType, walker: CallerWalker) -> CallerStack | None:
         """Return the stack; the previous one if the thread used no CPU since."""
@@ -213,7 +212,7 @@ class CallingThread:
 
     def _cpu_share(self, now: float) -> float:
         since = now - self._last
-        return min(max((self._cpu_now() - self._cpu) / since, 0.0), 1.0) if since > 0 else _NAN
+        return min(max((self._cpu_now() - self._cpu) / since, 0.0), 1.0) if since > 0 else nan
 
     def skip_until(self, now: float) -> None:
         """Count ticks from now on: earlier ones are counted elsewhere."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from itertools import islice
+from math import nan
 
 from dask_diag.capture.metrics import runs_in_collections
 from dask_diag.model.codes import Activity
@@ -191,7 +192,7 @@ class LinuxThread:
 def seconds_waited(schedstat: bytes) -> float:
     """Seconds in which a thread was runnable without a processor, from its ``schedstat``."""
     numbers = schedstat.split()
-    return int(numbers[1]) / 1e9 if len(numbers) > 1 else float("nan")
+    return int(numbers[1]) / 1e9 if len(numbers) > 1 else nan
 
 
 class _File:

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Hashable
+from math import nan
 from typing import Any, NamedTuple
 
 from dask_diag.capture.keys import function_of
@@ -37,7 +38,6 @@ _LATE = 0.05
 _LATE_INTERVALS = 5
 _MOST_INPUTS = 4
 """Loads of a task that are compared."""
-_NAN = float("nan")
 _CPU_OF_OTHERS = sys.platform == "linux" and hasattr(time, "clock_gettime")
 
 _walker = Walker(runs_a_task, ends_a_task)
@@ -160,7 +160,7 @@ class StackTaskProbe:
             return False
 
     def _count(self, stack: Stack, now: float, ticks: int) -> None:
-        since, share = now - self._last, _NAN
+        since, share = now - self._last, nan
         if _CPU_OF_OTHERS:
             try:
                 cpu = time.clock_gettime(self._clock)

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from math import nan
 from time import perf_counter
 from typing import NamedTuple, TypeVar
 
@@ -15,8 +16,6 @@ import psutil
 
 from dask_diag.system.control_groups import own_memory_limits
 from dask_diag.system.periodic import ShareOfTime
-
-_NAN = float("nan")
 
 
 class Counters(NamedTuple):
@@ -73,7 +72,7 @@ class ProcessReader:
             try:
                 moved = process.io_counters()
             except (AttributeError, NotImplementedError, psutil.AccessDenied):
-                return Counters(memory, threads, _NAN, _NAN)
+                return Counters(memory, threads, nan, nan)
         return Counters(memory, threads, moved.read_bytes, moved.write_bytes)
 
     def resident(self, pid: int) -> float:
@@ -86,8 +85,8 @@ class ProcessReader:
         try:
             full = process.memory_full_info()
         except (psutil.AccessDenied, NotImplementedError):
-            return MemoryOfProcess(self.resident(pid), _NAN, _NAN)
-        return MemoryOfProcess(full.rss, getattr(full, "pss", _NAN), getattr(full, "uss", _NAN))
+            return MemoryOfProcess(self.resident(pid), nan, nan)
+        return MemoryOfProcess(full.rss, getattr(full, "pss", nan), getattr(full, "uss", nan))
 
 
 class LinuxReader(ProcessReader):
@@ -142,7 +141,7 @@ class LinuxReader(ProcessReader):
         memory = self.resident(pid)
         after_name = self._text(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         moved = self._text(f"/proc/{pid}/io", missing=b"").split()
-        read, written = (float(moved[1]), float(moved[3])) if len(moved) > 3 else (_NAN, _NAN)
+        read, written = (float(moved[1]), float(moved[3])) if len(moved) > 3 else (nan, nan)
         return Counters(memory, float(after_name[17]), read, written)
 
     def resident(self, pid: int) -> float:
@@ -384,7 +383,7 @@ class MemoryTree:
             self._next_shares = time + self._shares.pause
         else:
             resident = self._of_processes(self._reader.resident)
-            memories = [MemoryOfProcess(rss, _NAN, _NAN) for rss in resident]
+            memories = [MemoryOfProcess(rss, nan, nan) for rss in resident]
         rss, pss, uss = map(sum, zip(*memories, strict=True))
         return MemoryReading(time, rss, pss, uss, len(memories))
 
@@ -407,7 +406,7 @@ except ImportError:
 def memory_limit() -> float:
     """Bytes; NaN if not known."""
     limits = [limit for limit in (_memory_of_machine(), *_limits()) if limit > 0]
-    return float(min(limits, default=float("nan")))
+    return float(min(limits, default=nan))
 
 
 @cache

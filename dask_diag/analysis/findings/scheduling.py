@@ -41,7 +41,7 @@ from dask_diag.analysis.task_times import (
     transfer_times,
     transfers_of_tasks,
 )
-from dask_diag.columns import BoolArray, FloatArray, IntArray
+from dask_diag.columns import BoolArray, FloatArray, IntArray, ratio
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import Activity
 from dask_diag.model.tables import Tasks
@@ -156,8 +156,7 @@ def _cpu_during(tasks: Tasks, edges: FloatArray, chosen: BoolArray) -> float:
     """CPU seconds of tasks in the chosen intervals between edges, if CPU was used evenly."""
     meanwhile = StepFunction(edges, np.append(chosen, False))
     within = meanwhile.integral(tasks.stop) - meanwhile.integral(tasks.start)
-    took = tasks.stop - tasks.start
-    share = np.divide(within, took, out=np.zeros(len(tasks)), where=took > 0)
+    share = ratio(within, tasks.stop - tasks.start)
     return float(np.nansum(share * tasks.thread_cpu))
 
 

@@ -53,7 +53,7 @@ from dask_diag.analysis.lines import (
     seconds_waiting_for_threads,
 )
 from dask_diag.analysis.task_times import LARGE, TRANSFERS
-from dask_diag.columns import BoolArray, FloatArray
+from dask_diag.columns import BoolArray, FloatArray, ratio
 from dask_diag.formatting import count, seconds
 from dask_diag.model.codes import COMMITS, Activity, Root
 from dask_diag.model.recording import Recording
@@ -725,8 +725,7 @@ def _slept_in_turns(
     at_line, sampled = seconds_by_task(is_at_line), seconds_by_task(seconds_of_tasks)
     took = np.nan_to_num(tasks.stop - tasks.start)
     # What was not sampled is divided as the rest of the task is.
-    share = np.divide(at_line, sampled, out=np.zeros(len(tasks)), where=sampled > 0)
-    slept: FloatArray = took * share
+    slept: FloatArray = took * ratio(at_line, sampled)
     is_known = (sampled > 0) & (took > 0)
     if _go_on_one_at_a_time(tasks.start[is_known], tasks.stop[is_known], slept[is_known]):
         return slept

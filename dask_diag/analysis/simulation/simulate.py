@@ -48,7 +48,7 @@ from dask_diag.analysis.simulation.task_seconds import (
 )
 from dask_diag.analysis.simulation.work import STEPS, Row, Simulation, Work, table_of
 from dask_diag.analysis.task_times import TRANSFERS
-from dask_diag.columns import FloatArray, IntArray
+from dask_diag.columns import FloatArray, IntArray, ratio
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording, Sources, recording_of
@@ -462,7 +462,7 @@ class _ChangedComputation:
             seconds = seconds - less[label] * simulator.metered[label][work.rows]
         # What is left of a task without its metered code has activities in proportion.
         seconds = np.maximum(seconds, 0.0)
-        left = np.divide(seconds, work.seconds, np.ones(len(work)), where=work.seconds > 0)
+        left = ratio(seconds, work.seconds, 1.0)
         for activity in less.keys() & simulator.activities.keys():
             removed = less[activity] * left * simulator.activities[activity][work.rows]
             seconds = seconds - removed

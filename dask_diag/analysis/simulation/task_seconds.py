@@ -6,7 +6,7 @@ import numpy as np
 
 from dask_diag.analysis.groups import sums_by
 from dask_diag.analysis.waits import divided, seconds_of_workers, without_metered
-from dask_diag.columns import Categorical, FloatArray, IntArray
+from dask_diag.columns import Categorical, FloatArray, IntArray, ratio
 from dask_diag.model.codes import ACTIVITIES, Activity, Outcome
 from dask_diag.model.recording import Recording
 
@@ -63,7 +63,7 @@ def gil_shares(recording: Recording, waited: FloatArray) -> FloatArray:
     workers = _threads_of_a_process(recording)
     if workers < 2:
         return np.zeros(len(tasks))
-    share = np.divide(waits, total, out=np.zeros(len(total)), where=total > 0)
+    share = ratio(waits, total)
     return np.asarray(np.minimum(1.0, np.sqrt(share * workers / (workers - 1)))[functions.codes])
 
 

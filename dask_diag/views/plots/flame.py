@@ -39,6 +39,7 @@ from dask_diag.analysis.call_tree import (
     are_functions,
     call_tree,
     folded_tree,
+    innermost,
     measures,
     merged_tree,
     package_of,
@@ -49,7 +50,7 @@ from dask_diag.analysis.call_tree import (
 )
 from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.analysis.lines import lines_of_nodes
-from dask_diag.columns import Array, BoolArray, Categorical, FloatArray, IntArray
+from dask_diag.columns import Array, BoolArray, Categorical, FloatArray, IntArray, ratio
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import ROOTS, Activity, Root
 from dask_diag.model.recording import Recording
@@ -649,7 +650,7 @@ def merge_short_calls(
     named = _are_shown(nodes) | (nodes["depth"] <= 2) | is_missing
     if len(nodes) <= _MOST_CALLS or named.all():
         return nodes, node_of_sample, 0
-    above = _nearest(named, nodes["parent"])
+    above = innermost(nodes["parent"], named)
     callers, caller = np.unique(above[~named], return_inverse=True)
     old = np.flatnonzero(named)
     row_of = np.full(len(nodes), -1, dtype=np.int64)
@@ -685,15 +686,6 @@ def _are_shown(nodes: Table) -> BoolArray:
     totals = [nodes[f"total_{unit}"] for unit in _UNITS]
     shown = [total >= _LEAST_SHARE * total[0] for total in totals if total[0] > 0]
     return np.any(shown, axis=0) if shown else np.ones(len(nodes), dtype=bool)
-
-
-def _nearest(named: BoolArray, parent: Array) -> IntArray:
-    """Nearest node that is not merged: the node itself, or a caller."""
-    nearest = list(range(len(named)))
-    for node, above in enumerate(parent.tolist()):
-        if not named[node]:
-            nearest[node] = nearest[above]
-    return np.array(nearest, dtype=np.int64)
 
 
 def _renamed(names: Categorical, rows: BoolArray, name: str) -> Categorical:
@@ -773,8 +765,7 @@ def differential_panel(before: Recording, after: Recording, options: Options) ->
 def _change_codes(nodes: Table) -> FloatArray:
     """Positions among the colors: 0 is all before, `2 * _STEPS` all after."""
     before, after = nodes["total_before"], nodes["total_after"]
-    both = before + after
-    change = np.divide(after - before, both, out=np.zeros(len(both)), where=both > 0)
+    change = ratio(after - before, before + after)
     return np.asarray(np.round(_STEPS * change) + _STEPS)
 
 

@@ -37,6 +37,7 @@ from dask_diag.columns import (
     FloatArray,
     IntArray,
     PrefixStrings,
+    ratio,
     smallest_integers,
 )
 from dask_diag.formatting import count, percent, seconds, size
@@ -466,7 +467,7 @@ def _free_time(
     free: FloatArray = np.maximum(without_task, lanes - in_tasks)
     least = LEAST * max(lanes, 1) * BINS
     return made.edges, [
-        layer._replace(heights=np.divide(layer.heights, free, np.zeros(BINS), where=free > 0))
+        layer._replace(heights=ratio(layer.heights, free))
         for layer in layers_without_function(made)
         if layer.heights.sum() > least
     ]
