@@ -20,7 +20,7 @@ from dask_diag.analysis.client_times import client_times
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.first_calls import first_calls
 from dask_diag.analysis.functions import by_function, shown_names
-from dask_diag.analysis.groups import counts_by, rows_by
+from dask_diag.analysis.groups import counts_by, rows_by, workers_of_clusters
 from dask_diag.analysis.lines import busiest_thread
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
@@ -425,8 +425,7 @@ class Analysis:
         """CPUs that tasks could use; infinite on a cluster whose CPUs are not known."""
         if not self.on_cluster:
             return min(self.cpus, self.cpu_limit)
-        workers = self.recording.workers
-        workers = workers.filter(~workers.address.eq(""))
+        workers = workers_of_clusters(self.recording)
         # Workers of a host share its CPUs.
         hosts = rows_by(workers.host)
         cpus = [int(workers.cpus[rows].max()) for rows in hosts.values()]

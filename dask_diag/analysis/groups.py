@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray, Values
+from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Workers
 
 Number = TypeVar("Number", bound=np.generic)
 Other = TypeVar("Other", bound=np.generic)
@@ -31,6 +33,11 @@ def rows_by_code(codes: npt.NDArray[np.integer]) -> dict[int, IntArray]:
 def rows_by(labels: Categorical) -> dict[str, IntArray]:
     """The rows of each value, ascending; values without rows are left out."""
     return {labels.values[code]: rows for code, rows in rows_by_code(labels.codes).items()}
+
+
+def workers_of_clusters(recording: Recording) -> Workers:
+    """The workers of clusters, which alone have addresses."""
+    return recording.workers.filter(~recording.workers.address.eq(""))
 
 
 def workers_of(lanes: Categorical) -> Categorical:

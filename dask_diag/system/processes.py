@@ -255,7 +255,7 @@ class ProcessTree:
         self._children_cpu = self._children_read = self._children_written = 0.0
         self._read_before = self._written_before = self._own_cpu_before = 0.0
         self._ended_counted = self._ended_unseen = self._cpu_so_far = 0.0
-        self._ended_before = _cpu_of_ended_children()
+        self._ended_before = cpu_of_ended_children()
         self.memory_of: dict[int, float] = {}
         self.cpu_of: dict[int, float] = {}
         before = self.read()
@@ -311,7 +311,7 @@ class ProcessTree:
         """CPU seconds of the tree so far, never falling, though clocks differ by microseconds."""
         reading = time.thread_time()
         own = time.process_time() - reading - self._own_cpu_before
-        ended = _cpu_of_ended_children() - self._ended_before
+        ended = cpu_of_ended_children() - self._ended_before
         self.cpu_of = {self._pid: own}
         for pid, child in list(self._children.items()):
             try:
@@ -328,7 +328,8 @@ class ProcessTree:
         return self._cpu_so_far
 
 
-def _cpu_of_ended_children() -> float:
+def cpu_of_ended_children() -> float:
+    """CPU seconds of ended children that this process has waited for."""
     times = os.times()
     return times.children_user + times.children_system
 

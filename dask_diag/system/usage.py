@@ -108,10 +108,9 @@ def idle_seconds() -> tuple[int, float]:
 
 def children_seconds() -> float:
     """CPU seconds of descendants: live ones, and ended children waited for."""
-    from dask_diag.system.processes import NoSuchProcess
+    from dask_diag.system.processes import NoSuchProcess, cpu_of_ended_children
 
-    ended, reader = os.times(), _reader()
-    total = ended.children_user + ended.children_system
+    total, reader = cpu_of_ended_children(), _reader()
     for child in reader.descendants(os.getpid()):
         with suppress(*NoSuchProcess):
             total += reader.cpu(child)

@@ -18,6 +18,7 @@ from dask_diag.analysis.findings.rule import (
     Diagnosis,
     Evidence,
     Gain,
+    at_line,
     evidence,
     largest,
     largest_lines,
@@ -32,7 +33,7 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.findings.scheduling import gain_of_single_tasks
 from dask_diag.analysis.first_calls import COMPILERS
-from dask_diag.analysis.groups import lookup
+from dask_diag.analysis.groups import lookup, workers_of_clusters
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import (
     CLIENT,
@@ -91,8 +92,7 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
     importing = sum(line.importing for line in lines)
     if took < LONG_START and sampled - importing < LONG_READING:
         return None
-    workers = recording.workers
-    joined = workers.joined[~workers.address.eq("")] - recording.start
+    joined = workers_of_clusters(recording).joined - recording.start
     joined = joined[(joined > 0) & (joined <= before.stop.max() - recording.start)]
     joined_after = float(joined.max(initial=0.0))
     is_waiting = joined_after > 0 and joined_after >= MOSTLY_CLUSTER * took
@@ -267,16 +267,15 @@ def _clusters_between(analysis: Analysis) -> Diagnosis | None:
     if lost < WORTH_REPORTING * wall:
         return None
     chosen = again > 0
-    lines = own_lines(recording, again)
     return Diagnosis(
         severity_of(lost / wall),
         Gain(lost),
         evidence(
             "Clusters started and closed for {lost:seconds} of {wall:seconds} between computations"
-            + ", at {line}" * bool(lines),
+            "{line}",
             lost=lost,
             wall=wall,
-            line=str(lines[0]) if lines else "",
+            line=at_line(analysis, again),
         ),
         "use one cluster and one client for all computations",
         where_of_intervals(recording.samples.start[chosen], recording.samples.stop[chosen]),

@@ -42,7 +42,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_tasks,
 )
 from dask_diag.analysis.findings.scheduling import overhead_in_transit
-from dask_diag.analysis.groups import lookup
+from dask_diag.analysis.groups import lookup, workers_of_clusters
 from dask_diag.analysis.lines import (
     ProgramLine,
     line_of_samples,
@@ -923,8 +923,7 @@ def _thread_settings(analysis: Analysis, workers: int) -> str:
 
 def _processes(analysis: Analysis) -> int:
     """Number of worker processes that a cluster had, if all have the threads of the largest."""
-    workers = analysis.recording.workers
-    threads = int(workers.threads[~workers.address.eq("")].max(initial=1))
+    threads = int(workers_of_clusters(analysis.recording).threads.max(initial=1))
     return max(1, round(analysis.workers / threads))
 
 

@@ -28,7 +28,7 @@ from bokeh.transform import dodge, transform
 
 from dask_diag.analysis.critical_path import last_dependencies
 from dask_diag.analysis.functions import by_function
-from dask_diag.analysis.groups import rows_by
+from dask_diag.analysis.groups import rows_by, workers_of_clusters
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.over_time import worker_layers
 from dask_diag.columns import (
@@ -44,7 +44,7 @@ from dask_diag.formatting import count, percent, seconds, size
 from dask_diag.model.codes import Activity, Outcome, WorkerEvent
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.model.tables import Transfers, WorkerEvents, Workers
+from dask_diag.model.tables import Transfers, WorkerEvents
 from dask_diag.views.assets import call, callback
 from dask_diag.views.colors import ABSENT, PAUSED, STRIPED, Look, look_of
 from dask_diag.views.escaping import shown
@@ -584,14 +584,10 @@ def marks_in_lanes(recording: Recording) -> list[Look]:
     if (tasks.thread_cpu < tasks.stop - tasks.start).any():
         is_binned = len(tasks) > MOST_RECTANGLES
         present.insert(0, look_of(Activity.NONCPU) if is_binned else STRIPED)
-    workers = _workers_of_clusters(recording)
+    workers = workers_of_clusters(recording)
     if (workers.joined > recording.start).any() or not np.isnan(workers.left).all():
         present.append(ABSENT)
     return list(dict.fromkeys(present))
-
-
-def _workers_of_clusters(recording: Recording) -> Workers:
-    return recording.workers.filter(~recording.workers.address.eq(""))
 
 
 def _events(
@@ -609,7 +605,7 @@ def _draw_workers(
     plot: figure, recording: Recording, origin: float, duration: float, lanes: Sequence[str]
 ) -> None:
     """Draw the marks of a cluster's workers."""
-    workers = _workers_of_clusters(recording).to_dicts()
+    workers = workers_of_clusters(recording).to_dicts()
     lanes_of: dict[str, list[int]] = {}
     for lane, name in enumerate(lanes):
         lanes_of.setdefault(name.rpartition("/")[0], []).append(lane)

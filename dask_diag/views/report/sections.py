@@ -13,7 +13,7 @@ from dask_diag.analysis.chunks import branches, chunks, rates_over_time
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.findings.rules import CODES, find
-from dask_diag.analysis.groups import rows_of_workers, worker_order
+from dask_diag.analysis.groups import rows_of_workers, worker_order, workers_of_clusters
 from dask_diag.analysis.memory import GROWTHS, peak_allocations, peak_snapshots
 from dask_diag.analysis.task_times import stop_times, worker_stop_times
 from dask_diag.analysis.what_if import predictions as table_of
@@ -191,7 +191,7 @@ _COLUMNS_OF_WORKERS = (
 def workers(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """Each worker of a cluster: its place, its times, and its tasks."""
     recording = analysis.recording
-    rows = recording.workers.filter(~recording.workers.address.eq("")).to_dicts()
+    rows = workers_of_clusters(recording).to_dicts()
     if not rows:
         return
     rows.sort(key=lambda row: (row["host"], worker_order(row["worker"])))
