@@ -35,6 +35,12 @@ def rows_by(labels: Categorical) -> dict[str, IntArray]:
     return {labels.values[code]: rows for code, rows in rows_by_code(labels.codes).items()}
 
 
+def environment_rows(recording: Recording, section: str) -> list[tuple[str, str]]:
+    """The names and values of a section of the environment."""
+    table = recording.environment
+    return list(table.filter(table.section.eq(section)).tuples("name", "value"))
+
+
 def workers_of_clusters(recording: Recording) -> Workers:
     """The workers of clusters, which alone have addresses."""
     return recording.workers.filter(~recording.workers.address.eq(""))

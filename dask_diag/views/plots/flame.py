@@ -77,23 +77,19 @@ _FEW_SAMPLES = 100
 
 
 def plot_flame(recording: Recording, origin: float, duration: float, options: Options) -> LayoutDOM:
-    """The flame graph as one of the plots of a page, which all count time from `origin`."""
-    return flame_panel(recording, options, origin)
-
-
-def flame_panel(recording: Recording, options: Options, origin: float | None = None) -> LayoutDOM:
     """A flame graph with a timeline below, and widgets to choose a view, and to search.
 
     Parameters
     ----------
     recording : Recording
+    origin : float
+        Start of the timeline, in the recording's seconds.
+    duration : float
+        Ignored: the timeline ends with the recording.
     options : Options
         With an ``x_range`` the timeline has this range, and the graph counts the time that it
         shows.
-    origin : float, optional
-        Start of the timeline, in the recording's seconds; by default the recording's.
     """
-    begin = recording.start if origin is None else origin
     recording, left_out = without_waiting_scheduler(recording)
     nodes, node_of_sample = tree_and_nodes(recording)
     nodes, node_of_sample, merged = merge_short_calls(nodes, node_of_sample, is_missing(nodes))
@@ -101,13 +97,13 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
     (starts, stops), cells, keys = cells_of(recording, node_of_sample)
     lines = lines_of_nodes(recording, nodes)
     code, code_texts = code_of_lines(recording, nodes, lines)
-    spans = spans_of(recording, nodes, begin)
+    spans = spans_of(recording, nodes, origin)
     bars = empty_source("left right cpu waiting either")
     columns = columns_of(nodes, line=lines, code=code, folded=folded_node)
     models: dict[str, object] = {
         "nodes": ColumnDataSource(columns),
         "boxes": ColumnDataSource(boxes_of(folded)),
-        "cycles": ColumnDataSource({"start": starts - begin, "stop": stops - begin}),
+        "cycles": ColumnDataSource({"start": starts - origin, "stop": stops - origin}),
         "cells": ColumnDataSource(cells),
         # The folded tree has all names of the other tree, by the same codes, and more.
         "texts": {**texts_of(folded, options), "code": code_texts},
@@ -115,7 +111,7 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
         "bars": bars,
         "resolution": float(np.median(stops - starts)) if len(starts) else 0.0,
     }
-    timeline = _timeline(recording.stop - begin or 1.0, spans, bars, options)
+    timeline = _timeline(recording.stop - origin or 1.0, spans, bars, options)
     warnings, remarks = [], []
     samples = float(nodes["total_count"][0])
     if 0 < samples < _FEW_SAMPLES:
