@@ -20,7 +20,7 @@ from dask_diag.analysis.client_times import client_times
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.first_calls import first_calls
 from dask_diag.analysis.functions import by_function, shown_names
-from dask_diag.analysis.groups import counts_by, rows_by, workers_of_clusters
+from dask_diag.analysis.groups import counts_by, environment_rows, rows_by, workers_of_clusters
 from dask_diag.analysis.lines import busiest_thread
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
@@ -146,8 +146,7 @@ class Analysis:
     @cached_property
     def python(self) -> str:
         """What the environment says of the program's Python; empty if it was not recorded."""
-        facts = self.recording.environment.tuples("section", "name", "value")
-        return next((text for *fact, text in facts if fact == ["versions", "python"]), "")
+        return dict(environment_rows(self.recording, "versions")).get("python", "")
 
     @property
     def has_gil(self) -> bool:

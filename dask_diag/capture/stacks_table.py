@@ -7,14 +7,14 @@ from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
-from toolz import merge_with
 
+from dask_diag.capture.build import joined
 from dask_diag.capture.computation import ComputationSnapshot
 from dask_diag.capture.tasks_table import recoded, times_of_tasks
 from dask_diag.capture.workers_table import constant
 from dask_diag.columns import Array, Categorical, FloatArray, ratio
 from dask_diag.model.codes import Root
-from dask_diag.model.table import Table, stack
+from dask_diag.model.table import Table
 from dask_diag.model.tables import IoCalls, seconds_of_tasks
 from dask_diag.sampling.call_tree import NO_NODE, PackedCycle, Snapshot, Stacks
 
@@ -374,8 +374,7 @@ def joined_stacks(parts: Sequence[dict[str, Table]]) -> dict[str, Table]:
         samples = _moved(part["samples"], {"node": nodes})
         moved.append({**part, "io_calls": calls, "call_tree": tree, "samples": samples})
         frames, nodes = frames + len(part["frames"]), nodes + len(tree)
-    joined: dict[str, Table] = merge_with(stack, moved)
-    return joined
+    return joined(*moved)
 
 
 def _moved(table: Table, by: Mapping[str, int]) -> Table:
