@@ -29,6 +29,7 @@ from dask_diag.analysis.findings.rule import (
     severity_of,
     simulated,
     where_of_intervals,
+    where_of_rows,
     where_of_tasks,
 )
 from dask_diag.analysis.findings.scheduling import gain_of_single_tasks
@@ -46,6 +47,7 @@ from dask_diag.analysis.lines import (
     packages_seen,
     samples_below,
     samples_in_files,
+    samples_of_tasks,
     seconds_of_profilers,
 )
 from dask_diag.analysis.phases import not_of_graphs, times_of_phases
@@ -350,7 +352,7 @@ def first_call(analysis: Analysis) -> Diagnosis | None:
             "little data"
         )
         + "; or keep compiled code (numba: cache=True)",
-        where_of_tasks(analysis, np.isin(np.arange(len(analysis.tasks)), rows)),
+        where_of_rows(analysis, rows),
     )
 
 
@@ -369,7 +371,7 @@ def _compiling_in_each_run(analysis: Analysis) -> Diagnosis | None:
     np.minimum.at(ended, tasks.function.codes, np.where(np.isnan(tasks.stop), inf, tasks.stop))
     first_end = dict(zip(tasks.function.values, ended.tolist(), strict=True))
     since = np.array([first_end.get(name, inf) for name in samples.function.values])
-    is_later = samples.root.eq(Root.TASKS) & (samples.node >= 0)
+    is_later = samples_of_tasks(recording)
     is_later &= samples.start >= since[samples.function.codes]
     compiles = is_later & samples_in_files(recording, COMPILERS.search)
     took, total = (seconds_sampled(recording, chosen) for chosen in (compiles, is_later))

@@ -28,6 +28,7 @@ from dask_diag.analysis.findings.rule import (
     seconds_sampled,
     severity_of,
     where_of_intervals,
+    where_of_rows,
     where_of_tasks,
 )
 from dask_diag.analysis.groups import distinct_pairs
@@ -76,9 +77,8 @@ def serial_chain(analysis: Analysis) -> Diagnosis | None:
     if share < WORTH_REPORTING or _is_mostly_one_task(analysis, path):
         return None
     number = len(analysis.computations)
-    is_on_path = np.isin(np.arange(len(analysis.task_seconds)), path.tasks["task"])
     # Steps that need only the one before, as in time, combine nothing.
-    inputs = np.bincount(own_dependencies(analysis.recording).task, minlength=len(is_on_path))
+    inputs = np.bincount(own_dependencies(analysis.recording).task, minlength=len(analysis.tasks))
     return Diagnosis(
         severity_of(share),
         Gain(lost),
@@ -97,7 +97,7 @@ def serial_chain(analysis: Analysis) -> Diagnosis | None:
         compute_together(number)
         + "split the chain into independent parts (combine results in a tree, not one after "
         "another), or " * bool(np.median(inputs[path.tasks["task"]]) > 1) + "make its tasks faster",
-        where_of_tasks(analysis, is_on_path),
+        where_of_rows(analysis, path.tasks["task"]),
     )
 
 
@@ -219,7 +219,7 @@ def batched_tasks(analysis: Analysis) -> Diagnosis | None:
     worst = max(batches, key=lambda batch: batch.waited)
     took = analysis.task_seconds[worst.rows]
     rows = np.concatenate([batch.rows for batch in batches])
-    where = where_of_tasks(analysis, np.isin(np.arange(len(analysis.tasks)), rows))
+    where = where_of_rows(analysis, rows)
     return Diagnosis(
         severity_of(gained / analysis.computing),
         Gain(gained, ESTIMATE),

@@ -50,6 +50,7 @@ from dask_diag.analysis.lines import (
     lines_outside_dask,
     program_lines,
     samples_below,
+    samples_of_tasks,
     seconds_waiting_for_threads,
 )
 from dask_diag.analysis.task_times import LARGE, TRANSFERS
@@ -692,8 +693,7 @@ def _sleep_in_turns(analysis: Analysis) -> tuple[Sequence[ProgramLine], FloatArr
     asleep = analysis.waited(Activity.SLEEP)
     if not asleep or asleep < MOST_SLEEP * analysis.in_tasks:
         return None
-    samples = analysis.recording.samples
-    seconds_of_tasks = samples.root.eq(Root.TASKS) & (samples.node >= 0)
+    seconds_of_tasks = samples_of_tasks(analysis.recording)
     lines = program_lines(analysis.recording, _seconds_off_cpu(analysis, seconds_of_tasks))
     for rows in ([0], *([0, other] for other in range(1, BESIDE_THE_FIRST + 1))):
         if rows[-1] < len(lines):
