@@ -70,7 +70,7 @@ from dask_diag.system.threads import ThreadCpu, ThreadUsage, cpu_of_thread
 from dask_diag.system.usage import NativePool, Usage, UsageSoFar
 
 if TYPE_CHECKING:
-    from dask_diag.capture.repeated import Again
+    from dask_diag.capture.repeated import RepeatedStep
     from dask_diag.capture.results import ResultSizes
     from dask_diag.capture.task import StackSample
     from dask_diag.columns import Categorical
@@ -813,19 +813,6 @@ class Computation:
         return [task for task in tasks if task is not None]
 
 
-class RepeatedStep(NamedTuple):
-    """Steps of one name in the tasks of one function, and how many of them ran before.
-
-    `calls` are the names of the functions that the step calls, separated by spaces.
-    """
-
-    function: str
-    step: str
-    calls: str
-    runs: int
-    repeats: int
-
-
 class SeenSteps:
     """Hashes of the keys of steps in fused tasks, of all computations of a session."""
 
@@ -858,8 +845,8 @@ class SeenSteps:
         return self._known.setdefault(rows, rows)
 
 
-def rows_of_steps(found: Iterable[Again]) -> Iterator[RepeatedStep]:
-    """Steps as rows, with the names of their functions."""
+def rows_of_steps(found: Iterable[RepeatedStep]) -> Iterator[RepeatedStep]:
+    """Rows of the table of repeated steps, by the names of functions."""
     for one in found:
-        names = function_of_key((one.task,)), function_of_key((one.step,))
-        yield RepeatedStep(*names, one.calls or STORED_CHUNKS, one.runs, one.repeats)
+        task, step = function_of_key((one.task,)), function_of_key((one.step,))
+        yield one._replace(task=task, step=step, calls=one.calls or STORED_CHUNKS)

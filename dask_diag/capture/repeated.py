@@ -30,7 +30,7 @@ _HAVE_STEPS = "dict", "Task"
 """Classes of the first argument of fused tasks, and of tasks that parse a block of a file."""
 
 
-class Again(NamedTuple):
+class RepeatedStep(NamedTuple):
     """Steps of one name in the tasks of one name, and how many of them ran before.
 
     `calls` are the names of the functions that the step calls, separated by spaces; empty for a
@@ -44,7 +44,7 @@ class Again(NamedTuple):
     repeats: int
 
 
-def steps_again(tasks: Iterable[tuple[Hashable, Any]], seen: set[int]) -> list[Again]:
+def steps_again(tasks: Iterable[tuple[Hashable, Any]], seen: set[int]) -> list[RepeatedStep]:
     """Count steps of tasks that ran before, and remember them.
 
     Those of tasks without a repeat are left out. Computations that overlap may both be the first:
@@ -79,7 +79,7 @@ def steps_again(tasks: Iterable[tuple[Hashable, Any]], seen: set[int]) -> list[A
         seen |= new
     repeated = {names[0] for names, group in groups.items() if group[1]}
     return [
-        Again(*names, " ".join(_calls_of(step)), runs, repeats)
+        RepeatedStep(*names, " ".join(_calls_of(step)), runs, repeats)
         for names, (runs, repeats, step, _) in groups.items()
         if names[0] in repeated
     ]
@@ -145,7 +145,7 @@ _MOST_WRAPPERS = 8
 """Objects around a stored array, such as those of xarray, that are looked into."""
 
 
-def chunks_read_again(graph: Mapping[Hashable, Any]) -> Iterator[Again]:
+def chunks_read_again(graph: Mapping[Hashable, Any]) -> Iterator[RepeatedStep]:
     """Stored arrays whose chunks the tasks of a graph read several times."""
     # Without calls: it is asked for each task.
     size = len(_ORIGINAL)
@@ -160,7 +160,7 @@ def chunks_read_again(graph: Mapping[Hashable, Any]) -> Iterator[Again]:
     for (name, source), parts in slices.items():
         reads, chunks = _reads(parts, *stored[source])
         if reads >= _TIMES * chunks > 0:
-            yield Again(name, source[size:], "", reads, reads - chunks)
+            yield RepeatedStep(name, source[size:], "", reads, reads - chunks)
 
 
 def _parts_of(task: Any, stored: Collection[str]) -> Iterator[tuple[str, tuple[Any, ...]]]:

@@ -74,7 +74,7 @@ from dask_diag.model.graph import name_of_key, names_of_steps
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-    from dask_diag.capture.repeated import Again
+    from dask_diag.capture.repeated import RepeatedStep
     from dask_diag.cluster.wire import (
         AttachReply,
         HelloReply,
@@ -500,7 +500,7 @@ class RecordedComputation:
         self.active = self.workers = self.failed = 0
         self.functions: dict[str, list[int]] = {}
         self.seconds = self.cpu_of_tasks = self.graph_bytes = 0.0
-        self.again: list[Again] = []
+        self.again: list[RepeatedStep] = []
 
     def set_sessions(self, sessions: list[RecordedSession]) -> None:
         """Set the sessions of the client."""

@@ -11,7 +11,7 @@ import numpy as np
 from dask_diag.capture.build import Increment, Tables, joined
 from dask_diag.capture.computation import rows_of_steps
 from dask_diag.capture.lines.tables import LineTables
-from dask_diag.capture.repeated import Again
+from dask_diag.capture.repeated import RepeatedStep
 from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.tasks_table import others_of, tasks_of, transfers_of
 from dask_diag.cluster.wire import RUN, Batch, ChunkOfEvents, ClusterComputation
@@ -151,7 +151,7 @@ def _computations_tables(rows: Sequence[_Row], now: float) -> Tables:
         "repeated_steps": tables.RepeatedSteps.of_rows(
             (computation.name, *step)
             for computation, _ in rows
-            for step in rows_of_steps(Again(*found) for found in computation.again)
+            for step in rows_of_steps(RepeatedStep(*found) for found in computation.again)
         ),
     }
 
