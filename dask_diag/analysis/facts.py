@@ -20,7 +20,13 @@ from dask_diag.analysis.client_times import client_times
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.first_calls import first_calls
 from dask_diag.analysis.functions import by_function, shown_names
-from dask_diag.analysis.groups import counts_by, environment_rows, rows_by, workers_of_clusters
+from dask_diag.analysis.groups import (
+    counts_by,
+    cpus_of_hosts,
+    environment_rows,
+    rows_by,
+    workers_of_clusters,
+)
 from dask_diag.analysis.lines import busiest_thread
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
@@ -424,11 +430,7 @@ class Analysis:
         """CPUs that tasks could use; infinite on a cluster whose CPUs are not known."""
         if not self.on_cluster:
             return min(self.cpus, self.cpu_limit)
-        workers = workers_of_clusters(self.recording)
-        # Workers of a host share its CPUs.
-        hosts = rows_by(workers.host)
-        cpus = [int(workers.cpus[rows].max()) for rows in hosts.values()]
-        return float(sum(cpus)) if cpus and min(cpus) > 0 else math.inf
+        return cpus_of_hosts(workers_of_clusters(self.recording))
 
     def _seconds_with_more_than(self, tasks: int) -> float:
         return sum(float(np.diff(o.times)[o.busy > tasks].sum()) for o in self.occupancies)

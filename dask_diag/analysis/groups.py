@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,6 +45,12 @@ def environment_rows(recording: Recording, section: str) -> list[tuple[str, str]
 def workers_of_clusters(recording: Recording) -> Workers:
     """The workers of clusters, which alone have addresses."""
     return recording.workers.filter(~recording.workers.address.eq(""))
+
+
+def cpus_of_hosts(workers: Workers) -> float:
+    """CPUs of the workers' hosts, which workers of a host share; infinite if not known."""
+    cpus = [int(workers.cpus[rows].max()) for rows in rows_by(workers.host).values()]
+    return float(sum(cpus)) if cpus and min(cpus) > 0 else inf
 
 
 def workers_of(lanes: Categorical) -> Categorical:

@@ -32,7 +32,7 @@ from dask_diag.sampling.call_tree import Run, Stacks
 from dask_diag.sampling.linux import LinuxThread, why_not_here
 from dask_diag.sampling.sampler import running_now, sampler, thread_frames
 from dask_diag.sampling.walker import Stack, Walker
-from dask_diag.system.periodic import OwnThread, ticks_until
+from dask_diag.system.periodic import OwnThread, clock_of_thread, ticks_until
 
 OWN_CALLS = Line("(dask_diag)")
 """In place of this package's own calls, and of all that they called."""
@@ -148,7 +148,7 @@ class CallingThread:
     )
 
     def __init__(self, native_id: int, since: float, interval: float) -> None:
-        self._clock = (~native_id << 3) | 6
+        self._clock = clock_of_thread(native_id)
         self._interval = interval
         self._last = since
         self._ticks = ticks_until(since, interval)

@@ -14,6 +14,7 @@ from math import nan
 
 from dask_diag.capture.metrics import runs_in_collections
 from dask_diag.model.codes import Activity
+from dask_diag.system.periodic import clock_of_thread
 from dask_diag.system.processes import LinuxReader
 
 _MOST_FILES = 200
@@ -159,8 +160,7 @@ class LinuxThread:
 
     def __init__(self, ident: int) -> None:
         self._kernel = _kernel()
-        # The kernel's clock of that thread: see pthread_getcpuclockid(3).
-        self._clock = (~ident << 3) | 6
+        self._clock = clock_of_thread(ident)
         self._syscall = _File(b"/proc/self/task/%d/syscall" % ident, self._kernel)
         self._schedstat = _File(b"/proc/self/task/%d/schedstat" % ident, self._kernel)
         self.read_schedstat = self._schedstat.read

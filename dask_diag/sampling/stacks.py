@@ -28,6 +28,7 @@ from dask_diag.sampling.sampler import Listener, TaskRun, thread_frames
 from dask_diag.sampling.walker import Stack, Walker
 from dask_diag.system.periodic import (
     TimeWithoutTicks,
+    clock_of_thread,
     ticks_between,
     ticks_until,
     time_without_ticks,
@@ -111,7 +112,7 @@ class StackTaskProbe:
         self.task = task
         self.probe = probe
         # The clock of its thread, for others: an error, and nothing worse, if it has ended.
-        self._clock = (~native_id << 3) | 6
+        self._clock = clock_of_thread(native_id)
         self._cpu: float = task.cpu_before
         self.start = self._last = start
         self._stop: float | None = None

@@ -27,7 +27,7 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.groups import rows_of_workers, workers_of_clusters
 from dask_diag.analysis.intervals import Intervals
-from dask_diag.analysis.task_times import worker_stop_times
+from dask_diag.analysis.task_times import transfers_between_workers, worker_stop_times
 from dask_diag.columns import IntArray
 from dask_diag.model.codes import Activity, Outcome
 
@@ -42,8 +42,7 @@ def transfer_bound(analysis: Analysis) -> Diagnosis | None:
     share = analysis.share_of_workers(waited)
     if share < WORTH_REPORTING:
         return None
-    transfers = analysis.recording.transfers
-    transfers = transfers.filter(transfers.activity.eq(Activity.TRANSFER))
+    transfers = transfers_between_workers(analysis.recording)
     took = transfers.stop - transfers.start
     seconds_of_tasks = sums_of_tasks(analysis.recording, transfers.task, took)
     functions = top_functions(analysis, seconds_of_tasks)

@@ -31,6 +31,7 @@ from dask_diag.analysis.functions import by_function
 from dask_diag.analysis.groups import rows_by, workers_of_clusters
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.over_time import worker_layers
+from dask_diag.analysis.task_times import transfers_between_workers
 from dask_diag.columns import (
     Array,
     Categorical,
@@ -595,7 +596,7 @@ def _events(
 ) -> tuple[Transfers, Categorical] | tuple[WorkerEvents, Categorical]:
     """Events of a kind, and the worker of each."""
     if kind == Activity.TRANSFER:
-        transfers = recording.transfers.filter(recording.transfers.activity.eq(kind))
+        transfers = transfers_between_workers(recording)
         return transfers, transfers.destination
     events = recording.worker_events.filter(recording.worker_events.event.eq(kind))
     return events, events.worker
