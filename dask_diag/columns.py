@@ -38,6 +38,11 @@ def smallest_integers(values: npt.ArrayLike, largest: int) -> Array:
     return np.asarray(values, dtype=dtype)
 
 
+def ratio(part: Array, total: Array, otherwise: float = 0.0) -> FloatArray:
+    """Divide; another number for a divisor that is not above 0."""
+    return np.asarray(np.divide(part, total, np.full(len(total), otherwise), where=total > 0))
+
+
 class Categorical:
     """A column with few distinct values, stored as integer codes.
 

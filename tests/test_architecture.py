@@ -223,20 +223,20 @@ def test_distributed_is_imported_on_clusters_only():
         for node in _imports_at_run_time(tree_of(path))
         if "distributed" in [name.split(".")[0] for name in _names_of(node)]
     }
-    assert importing <= {f"cluster/{name}.py" for name in SHIPPED}
+    assert importing <= {f"{name}.py" for name in SHIPPED}
 
 
 def test_what_is_shipped_to_a_scheduler_imports_what_was_shipped_before_it():
     shipped, names = set(), set()
     for name in SHIPPED:
-        tree = ast.parse((PACKAGE / f"cluster/{name}.py").read_text())
+        tree = ast.parse((PACKAGE / f"{name}.py").read_text())
         of_package = {
             node.module
             for node in _imports_at_run_time(tree)
             if isinstance(node, ast.ImportFrom) and node.module.startswith("dask_diag")
         }
         assert of_package <= shipped, name
-        shipped.add(f"dask_diag.cluster.{name}")
+        shipped.add(f"dask_diag.{name}".replace("/", "."))
         # They share one namespace.
         own = _defined_in(tree)
         assert not own & names, name

@@ -14,7 +14,7 @@ from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.task_times import transfers_of_tasks, worker_stop_times
 from dask_diag.analysis.waits import divided, seconds_of_workers, without_metered
-from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray
+from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray, ratio
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import OUTCOMES, Activity, Outcome
 from dask_diag.model.recording import Recording, Sources, recording_of
@@ -213,7 +213,7 @@ def _free_workers(
     # The tasks for which the scheduler blocked a worker say nothing about which one it was.
     for activity, workers in {**occupancy.free, **occupancy.blocked}.items():
         not_shared = seconds = occupancy.seconds(workers)
-        share = np.divide(workers, free, out=np.zeros(len(free)), where=free > 0)
+        share = ratio(workers, free)
         start, stop, last = (
             occupancy.seconds_until(share, times)
             for times in (

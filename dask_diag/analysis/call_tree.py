@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_diag.analysis.functions import expect_functions
-from dask_diag.analysis.groups import distinct_pairs
+from dask_diag.analysis.groups import distinct_pairs, environment_rows
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray, Values
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import ROOTS, SENT_CODE, Root
@@ -686,9 +686,8 @@ def _counterparts(before: Recording, after: Recording) -> dict[str, str]:
 
 def _scripts(recording: Recording) -> set[str]:
     """Files of frames that called dask."""
-    table = recording.environment
-    code = table.filter(table.section.eq("calling code")).name.tolist()
-    names = {os.path.basename(location.partition(":")[0]) for location in code}
+    code = environment_rows(recording, "calling code")
+    names = {os.path.basename(location.partition(":")[0]) for location, _ in code}
     return {file for file in recording.frames.file.values if os.path.basename(file) in names - {""}}
 
 

@@ -22,7 +22,7 @@ from dask_diag.analysis.lines import (
     waits_for_own_threads,
 )
 from dask_diag.analysis.phases import times_of_phases
-from dask_diag.columns import FloatArray
+from dask_diag.columns import FloatArray, ratio
 from dask_diag.model.codes import Root
 from dask_diag.model.recording import Recording
 
@@ -80,7 +80,7 @@ def client_times(recording: Recording) -> ClientTimes:
     waited = np.bincount(cycle, seconds * waits)
     left = idle.integral(stop) - idle.integral(start)
     left -= np.minimum(no_wait, np.fmax(stop - start - waited, 0.0))
-    share = np.divide(left, waited, out=np.zeros(len(waited)), where=waited > 0)
+    share = ratio(left, waited)
     is_own = samples.root.eq(Root.BETWEEN) & ~is_call & ~imports & ~late_samples(recording)
     is_own &= ~graphs_made_between(recording) & ~waits_for_own_threads(recording)
     in_cluster = innermost(tree.parent, files_of_nodes(recording, _DEPLOY.search))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from math import nan
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ def cpu_outside_tasks(recording: Recording) -> float:
     """
     computations = recording.computations
     if not len(computations) or not len(recording.tasks) or overlap(computations).any():
-        return float("nan")
+        return nan
     in_process = ~_ran_under(recording, "processes")
     cpu_of_tasks = float(np.nansum(recording.tasks.thread_cpu[in_process]))
     threads = recording.threads

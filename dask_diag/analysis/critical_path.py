@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 
@@ -65,7 +66,7 @@ class CriticalPath:
         """Upper bound of the speed-up of all computations by more workers; NaN without tasks."""
         table = self.computations
         serial = float(np.maximum(table["length"], table["cpu_scheduler"]).sum())
-        return float(table["wall"].sum()) / serial if serial else float("nan")
+        return float(table["wall"].sum()) / serial if serial else nan
 
     def __repr__(self) -> str:
         return (
@@ -137,7 +138,7 @@ def critical_path(source: Sources) -> CriticalPath:
             cpu_scheduler -= float(np.nansum(tasks.thread_cpu[rows]))
         cpu_scheduler = max(cpu_scheduler, 0.0)
         wall, serial = row["stop"] - row["start"], max(length, cpu_scheduler)
-        max_speedup = wall / serial if serial else float("nan")
+        max_speedup = wall / serial if serial else nan
         bound = "scheduler" if cpu_scheduler > length else "critical path"
         work = float(seconds[rows].sum())
         numbers = wall, length, cpu_scheduler, max_speedup, bound, work, row["workers"]

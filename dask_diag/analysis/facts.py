@@ -20,7 +20,13 @@ from dask_diag.analysis.client_times import client_times
 from dask_diag.analysis.critical_path import CriticalPath, critical_path
 from dask_diag.analysis.first_calls import first_calls
 from dask_diag.analysis.functions import by_function, shown_names
-from dask_diag.analysis.groups import counts_by, rows_by
+from dask_diag.analysis.groups import (
+    counts_by,
+    cpus_of_hosts,
+    environment_rows,
+    rows_by,
+    workers_of_clusters,
+)
 from dask_diag.analysis.lines import busiest_thread
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
@@ -146,8 +152,7 @@ class Analysis:
     @cached_property
     def python(self) -> str:
         """What the environment says of the program's Python; empty if it was not recorded."""
-        facts = self.recording.environment.tuples("section", "name", "value")
-        return next((text for *fact, text in facts if fact == ["versions", "python"]), "")
+        return dict(environment_rows(self.recording, "versions")).get("python", "")
 
     @property
     def has_gil(self) -> bool:
@@ -425,12 +430,7 @@ class Analysis:
         """CPUs that tasks could use; infinite on a cluster whose CPUs are not known."""
         if not self.on_cluster:
             return min(self.cpus, self.cpu_limit)
-        workers = self.recording.workers
-        workers = workers.filter(~workers.address.eq(""))
-        # Workers of a host share its CPUs.
-        hosts = rows_by(workers.host)
-        cpus = [int(workers.cpus[rows].max()) for rows in hosts.values()]
-        return float(sum(cpus)) if cpus and min(cpus) > 0 else math.inf
+        return cpus_of_hosts(workers_of_clusters(self.recording))
 
     def _seconds_with_more_than(self, tasks: int) -> float:
         return sum(float(np.diff(o.times)[o.busy > tasks].sum()) for o in self.occupancies)

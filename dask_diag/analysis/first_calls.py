@@ -10,9 +10,9 @@ import numpy as np
 
 from dask_diag.analysis.call_tree import lines_of_frames
 from dask_diag.analysis.groups import rows_by
-from dask_diag.analysis.lines import samples_in_files
+from dask_diag.analysis.lines import samples_in_files, samples_of_tasks
 from dask_diag.columns import BoolArray, IntArray
-from dask_diag.model.codes import Activity, Root
+from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording
 
 SLOWER = 3.0
@@ -125,8 +125,7 @@ def _samples_of(
     The last value says whether enough is known of later runs.
     """
     samples = recording.samples
-    is_of_function = samples.root.eq(Root.TASKS) & samples.function.eq(function)
-    is_of_function &= samples.node >= 0
+    is_of_function = samples_of_tasks(recording) & samples.function.eq(function)
     start, stop = during
     at_first = is_of_function & (samples.start < stop) & (samples.stop > start)
     at_first &= samples.key.is_in(recording.tasks.key[rows].tolist())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dask_diag.columns import BoolArray, Categorical, FloatArray, IntArray, Values
+from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
+from dask_diag.model.tables import Workers
 
 Number = TypeVar("Number", bound=np.generic)
 Other = TypeVar("Other", bound=np.generic)
@@ -31,6 +34,23 @@ def rows_by_code(codes: npt.NDArray[np.integer]) -> dict[int, IntArray]:
 def rows_by(labels: Categorical) -> dict[str, IntArray]:
     """The rows of each value, ascending; values without rows are left out."""
     return {labels.values[code]: rows for code, rows in rows_by_code(labels.codes).items()}
+
+
+def environment_rows(recording: Recording, section: str) -> list[tuple[str, str]]:
+    """The names and values of a section of the environment."""
+    table = recording.environment
+    return list(table.filter(table.section.eq(section)).tuples("name", "value"))
+
+
+def workers_of_clusters(recording: Recording) -> Workers:
+    """The workers of clusters, which alone have addresses."""
+    return recording.workers.filter(~recording.workers.address.eq(""))
+
+
+def cpus_of_hosts(workers: Workers) -> float:
+    """CPUs of the workers' hosts, which workers of a host share; infinite if not known."""
+    cpus = [int(workers.cpus[rows].max()) for rows in rows_by(workers.host).values()]
+    return float(sum(cpus)) if cpus and min(cpus) > 0 else inf
 
 
 def workers_of(lanes: Categorical) -> Categorical:

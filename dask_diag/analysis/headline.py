@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
+from math import nan
 
 import numpy as np
 
@@ -164,9 +164,7 @@ def _own_line(recording: Recording) -> str:
     share = lines[0].seconds / weights.sum() if lines else 0.0
     if share < MOST:
         return ""
-    # The reader knows where the own files are.
-    line = lines[0]._replace(file=os.path.basename(lines[0].file))
-    return f". Tasks spent {percent(share)} of their time at {line}"
+    return f". Tasks spent {percent(share)} of their time at {lines[0].by_name_of_file()}"
 
 
 def _average(analysis: Analysis) -> str:
@@ -193,7 +191,7 @@ def _without_a_computation(recording: Recording) -> str:
 
 def _tasks(recording: Recording) -> str:
     lasted = stop_times(recording) - start_times(recording)
-    mean = float(np.nanmean(lasted)) if (~np.isnan(lasted)).any() else float("nan")
+    mean = float(np.nanmean(lasted)) if (~np.isnan(lasted)).any() else nan
     return f"{counted(len(recording.tasks), 'task')} that took {seconds(mean)} on average"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection
 from math import inf, nan
@@ -70,6 +71,14 @@ class ProgramLine(NamedTuple):
 
     def __str__(self) -> str:
         return _location(self.name, self.file, self.line)
+
+    def by_name_of_file(self) -> ProgramLine:
+        """The same without the folder of an own file: the reader knows where that is."""
+        folder, name = os.path.split(self.file)
+        # Of packages the file's name says nothing.
+        if name == "__init__.py":
+            name = os.path.join(os.path.basename(folder), name)
+        return self._replace(file=name)
 
 
 def _location(name: str, file: str, line: int) -> str:
@@ -154,7 +163,7 @@ def lines_of_io(recording: Recording) -> list[LineOfIO]:
     ):
         rows = table.filter((lines.codes[table.frame] == line) & table.call.eq(name))
         place = _location(*lines.values[line])
-        is_in = innermost(tree.parent, np.isin(tree.frame, rows.frame)) >= 0
+        is_in = _with_calls(recording, np.isin(tree.frame, rows.frame))
         chosen = _samples_in(recording, is_in) & recording.samples.root.eq(Root.TASKS)
         found.append(LineOfIO(name, place, chosen, rows.runs.sum(), rows.repeats.sum()))
     return found
@@ -246,7 +255,7 @@ def _called_by_program(recording: Recording) -> BoolArray:
 def samples_in_files(recording: Recording, matches: Callable[[str], object]) -> BoolArray:
     """Select the samples with a file on the stack whose path, with slashes, matches."""
     is_in = files_of_nodes(recording, matches)
-    return _samples_in(recording, innermost(recording.call_tree.parent, is_in) >= 0)
+    return _samples_in(recording, _with_calls(recording, is_in))
 
 
 def samples_below(recording: Recording, file: str, function: str = "") -> BoolArray:
@@ -255,7 +264,7 @@ def samples_below(recording: Recording, file: str, function: str = "") -> BoolAr
     if function:
         # Python 3.10 has no names of what a function is defined in.
         is_in &= nodes_named(recording, lambda name: name.rpartition(".")[2] == function)
-    return _samples_in(recording, innermost(recording.call_tree.parent, is_in) >= 0)
+    return _samples_in(recording, _with_calls(recording, is_in))
 
 
 def line_of_samples(recording: Recording, line: ProgramLine) -> BoolArray:
@@ -336,7 +345,7 @@ def graphs_made_between(recording: Recording) -> BoolArray:
     """
     computes = nodes_in_file(recording, "dask/base.py") & nodes_named(recording, _COMPUTES.search)
     is_between = recording.samples.root.eq(Root.BETWEEN) & ~_samples_in(
-        recording, innermost(recording.call_tree.parent, computes) >= 0
+        recording, _with_calls(recording, computes)
     )
     is_between &= ~_in_schedulers(recording)
     return is_between & _made(recording, _in_packages(recording, ("dask",)))
@@ -355,7 +364,7 @@ def graphs_made_by_task(recording: Recording) -> BoolArray:
 def _made(recording: Recording, makes: BoolArray) -> BoolArray:
     """Select samples below nodes that make graphs, without imports."""
     _, importing = _lines_of_program(recording)
-    in_dask = innermost(recording.call_tree.parent, makes) >= 0
+    in_dask = _with_calls(recording, makes)
     return _samples_in(recording, in_dask & ~importing) & ~late_samples(recording)
 
 
@@ -399,7 +408,7 @@ def _in_schedulers(recording: Recording) -> BoolArray:
     """Select the samples in a local scheduler, which after its tasks ends a pool, too."""
     in_files = files_of_nodes(recording, _FILES_OF_SCHEDULERS.search)
     runs = in_files & nodes_named(recording, lambda name: name in ("get", "get_async", "get_sync"))
-    return _samples_in(recording, innermost(recording.call_tree.parent, runs) >= 0)
+    return _samples_in(recording, _with_calls(recording, runs))
 
 
 def seconds_waiting_for_threads(recording: Recording) -> float:
@@ -411,7 +420,7 @@ def seconds_waiting_for_threads(recording: Recording) -> float:
     is_wait = frames.name.is_in(_WAITS_FOR_THREADS)[tree.frame]
     is_wait &= files_of_nodes(recording, _THREADING.search)
     locks = files_of_nodes(recording, lambda file: _LOCKS_OF_CLUSTERS.match(short_path(file)))
-    is_wait = (innermost(tree.parent, is_wait) >= 0) & (innermost(tree.parent, locks) < 0)
+    is_wait = _with_calls(recording, is_wait) & ~_with_calls(recording, locks)
     waits = _samples_in(recording, is_wait)
     of_tasks = samples.root.eq(Root.TASKS)
     sampled = samples.seconds[of_tasks & (samples.node >= 0)].sum()
@@ -466,8 +475,7 @@ def cpu_share_of_linear_algebra(recording: Recording) -> float:
     """
     samples = recording.samples
     is_call = files_of_nodes(recording, lambda file: _LINEAR_ALGEBRA.match(short_path(file)))
-    sampled = samples.root.eq(Root.TASKS) & (samples.node >= 0)
-    cpu = np.nan_to_num(samples.cpu_seconds) * sampled
+    cpu = np.nan_to_num(samples.cpu_seconds) * samples_of_tasks(recording)
     return float(cpu[_samples_in(recording, is_call)].sum() / cpu.sum()) if cpu.sum() else nan
 
 
@@ -497,6 +505,16 @@ def _in_packages(recording: Recording, packages: Collection[str]) -> BoolArray:
     return files_of_nodes(recording, lambda file: package_of(short_path(file)) in packages)
 
 
+def samples_of_tasks(recording: Recording) -> BoolArray:
+    """Select the samples of tasks that have a stack."""
+    return recording.samples.root.eq(Root.TASKS) & (recording.samples.node >= 0)
+
+
+def _with_calls(recording: Recording, nodes: BoolArray) -> BoolArray:
+    """Select nodes of the call tree and all that they called."""
+    return innermost(recording.call_tree.parent, nodes) >= 0
+
+
 def _samples_in(recording: Recording, nodes: BoolArray) -> BoolArray:
     """Select the samples with a stack that ends in one of the nodes."""
     return np.append(nodes, False)[recording.samples.node]
@@ -511,7 +529,7 @@ def _lines_of_program(
     """
     tree = recording.call_tree
     imports = files_of_nodes(recording, _IMPORT_SYSTEM.search)
-    importing = innermost(tree.parent, imports) >= 0
+    importing = _with_calls(recording, imports)
     is_library = files_of_nodes(recording, is_standard_library) | _in_packages(recording, besides)
     node = innermost(tree.parent, ~importing & ~is_library)
     return np.where(node >= 0, np.append(tree.frame, _OUTSIDE)[node], _OUTSIDE), importing

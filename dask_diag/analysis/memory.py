@@ -16,6 +16,7 @@ from dask_diag.analysis.groups import (
     rows_by,
     sums_by,
     table_by,
+    workers_of_clusters,
 )
 from dask_diag.analysis.intervals import Intervals, StepFunction
 from dask_diag.analysis.task_times import running_computations, start_times, stop_times
@@ -285,7 +286,7 @@ def returned_by(recording: Recording, moment: float) -> tuple[float, float]:
     NaN if results were not measured in bytes.
     """
     if recording.metric_unit != BYTES:
-        return float("nan"), float("nan")
+        return nan, nan
     cached = recording.cached_results
     computation = cached.computation.codes
     last_release = np.full(len(cached.computation.values), -np.inf)
@@ -367,10 +368,10 @@ def _room_of_processes(recording: Recording) -> Iterator[_Room]:
 
     NaN where there is no sample while computations ran, or no limit is known.
     """
-    workers, processes = recording.workers, recording.processes
+    processes = recording.processes
     # Workers of one process are one sample.
     names = [set(text.split(", ")) for text in processes.worker.values]
-    for worker in workers.filter(~workers.address.eq("")).to_dicts():
+    for worker in workers_of_clusters(recording).to_dicts():
         is_of_it = np.array([worker["worker"] in some for some in names], bool)
         rows = processes.filter(is_of_it[processes.worker.codes])
         readings = MemoryReadings.of(recording, rows.time, rows.memory)

@@ -25,6 +25,7 @@ from dask_diag.analysis.task_times import (
     preparation_stops,
     prepared_times,
     transfer_times,
+    transfers_between_workers,
     worker_stop_times,
 )
 from dask_diag.columns import Categorical, FloatArray, IntArray
@@ -528,8 +529,7 @@ class _Clusters:
     """Intervals of clusters' workers, grouped by worker once for all computations."""
 
     def __init__(self, recording: Recording) -> None:
-        transfers, events = recording.transfers, recording.worker_events
-        transfers = transfers.filter(transfers.activity.eq(Activity.TRANSFER))
+        transfers, events = transfers_between_workers(recording), recording.worker_events
         spills = events.filter(~events.event.eq(WorkerEvent.PAUSED))
         self.moving = _intervals_of_workers(transfers.destination, transfers)
         self.spilling = _intervals_of_workers(spills.worker, spills)

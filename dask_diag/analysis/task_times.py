@@ -149,6 +149,12 @@ def transfers_of_tasks(recording: Recording) -> Transfers:
     return transfers.filter(transfers.task >= 0)
 
 
+def transfers_between_workers(recording: Recording) -> Transfers:
+    """The transfers of results from worker to worker of a cluster."""
+    transfers = recording.transfers
+    return transfers.filter(transfers.activity.eq(Activity.TRANSFER))
+
+
 def transfer_times(recording: Recording) -> TransferTimes:
     """The times of the transfers of each task."""
     transfers, tasks = transfers_of_tasks(recording), len(recording.tasks)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.groups import (
+    environment_rows,
     lookup,
     rows_by,
     rows_by_code,
@@ -285,8 +286,8 @@ def _amounts(
     """The amount of each task; of all tasks if it was given, NaN if it is not known."""
     if given is not None and not isinstance(given, str):
         return _number(unit, given)
-    facts = recording.environment.filter(recording.environment.section.eq(COFFEA))
-    attached = float(lookup(facts.name, facts.value).get(_TOTALS[unit], nan))
+    facts = dict(environment_rows(recording, COFFEA))
+    attached = float(facts.get(_TOTALS[unit], nan))
     if given is None and not (has_parts or isnan(attached)):
         return attached
     metrics = recording.metrics

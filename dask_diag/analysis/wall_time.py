@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dask_diag.analysis.activities import seconds_by_activity
+from dask_diag.analysis.groups import workers_of_clusters
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import times_of_phases
@@ -71,7 +72,7 @@ def wall_time(
 
 def seconds_without_workers(recording: Recording, occupied: Sequence[Occupancy]) -> float:
     """Seconds in computations of clusters that had no worker, while no other had one."""
-    if recording.workers.address.eq("").all():
+    if not len(workers_of_clusters(recording)):
         # Workers are known by their tasks only.
         return 0.0
     without = Intervals.join([occupancy.without_workers for occupancy in occupied]).union()

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import count
-from math import isnan
+from math import isnan, nan
 from threading import get_ident
 from time import perf_counter, thread_time
 from types import MappingProxyType
@@ -70,9 +70,9 @@ from dask_diag.system.threads import ThreadCpu, ThreadUsage, cpu_of_thread
 from dask_diag.system.usage import NativePool, Usage, UsageSoFar
 
 if TYPE_CHECKING:
+    from dask_diag.capture.repeated import RepeatedStep
     from dask_diag.capture.results import ResultSizes
     from dask_diag.capture.task import StackSample
-    from dask_diag.cluster.repeated import Again
     from dask_diag.columns import Categorical
     from dask_diag.hooks.joining import RunningScheduler
 
@@ -438,8 +438,6 @@ class ComputationSnapshot:
 INTERRUPTIONS = {"KeyboardInterrupt", "SystemExit"}
 """Exceptions that end a task which did not fail."""
 
-_NAN = float("nan")
-
 
 class InFlight(NamedTuple):
     """A submitted task, not collected yet, at a moment."""
@@ -456,7 +454,7 @@ class InFlight(NamedTuple):
 
     def row(self) -> bytes:
         """Return the packed `ROW` of the task."""
-        return pack_row(self.submitted, self.start, self.stop, self.cpu, self.ran_on, _NAN)
+        return pack_row(self.submitted, self.start, self.stop, self.cpu, self.ran_on, nan)
 
 
 def in_flight_of(wrapper: TimedTask, thread: int) -> InFlight | None:
@@ -466,9 +464,9 @@ def in_flight_of(wrapper: TimedTask, thread: int) -> InFlight | None:
     in_flight = InFlight(
         key=wrapper.key,
         submitted=wrapper.submitted,
-        start=_NAN if start is None else start,
-        stop=_NAN if stop is None else stop,
-        cpu=_NAN if stop is None else wrapper.cpu,
+        start=nan if start is None else start,
+        stop=nan if stop is None else stop,
+        cpu=nan if stop is None else wrapper.cpu,
         ran_on=0 if start is None else thread or wrapper.thread,
         outcome=outcome_of(wrapper),
         metered=wrapper.metered,
@@ -626,7 +624,7 @@ class Computation:
         self.workers = self.kind.workers
         self.usage_before = UsageSoFar.now()
         self.threads = ThreadUsage()
-        self.graph_bytes = _NAN
+        self.graph_bytes = nan
         self.hooks: dict[str, float] = {}
         self.own = OwnCost()
         self.is_closed = False
@@ -773,7 +771,7 @@ class Computation:
             self.exceptional[self.done] = outcome_of(wrapper)
             wrapper.error, wrapper.failure = "", NO_FAILURE
         if wrapper.start is None:
-            wrapper.start = wrapper.stop = wrapper.cpu = _NAN
+            wrapper.start = wrapper.stop = wrapper.cpu = nan
             wrapper.thread = 0
         if wrapper.transfer is not None:
             if self.transfers is NO_TRANSFERS:
@@ -815,19 +813,6 @@ class Computation:
         return [task for task in tasks if task is not None]
 
 
-class RepeatedStep(NamedTuple):
-    """Steps of one name in the tasks of one function, and how many of them ran before.
-
-    `calls` are the names of the functions that the step calls, separated by spaces.
-    """
-
-    function: str
-    step: str
-    calls: str
-    runs: int
-    repeats: int
-
-
 class SeenSteps:
     """Hashes of the keys of steps in fused tasks, of all computations of a session."""
 
@@ -850,7 +835,7 @@ class SeenSteps:
         has_data = any(type(node) is DataNode for node in dsk.values())
         if not found and not has_data:
             return ()
-        from dask_diag.cluster.repeated import chunks_read_again, steps_again
+        from dask_diag.capture.repeated import chunks_read_again, steps_again
 
         again = steps_again(found, self._seen)
         if has_data:
@@ -860,8 +845,8 @@ class SeenSteps:
         return self._known.setdefault(rows, rows)
 
 
-def rows_of_steps(found: Iterable[Again]) -> Iterator[RepeatedStep]:
-    """Steps as rows, with the names of their functions."""
+def rows_of_steps(found: Iterable[RepeatedStep]) -> Iterator[RepeatedStep]:
+    """Rows of the table of repeated steps, by the names of functions."""
     for one in found:
-        names = function_of_key((one.task,)), function_of_key((one.step,))
-        yield RepeatedStep(*names, one.calls or STORED_CHUNKS, one.runs, one.repeats)
+        task, step = function_of_key((one.task,)), function_of_key((one.step,))
+        yield one._replace(task=task, step=step, calls=one.calls or STORED_CHUNKS)

@@ -262,6 +262,11 @@ class TaskLog:
         self.labels: dict[tuple[str, str], int] = {}
         self.values = growing_array("d")
 
+    def _append(self, row: int, label: tuple[str, str], numbers: Iterable[float]) -> None:
+        self.rows.append(row)
+        self.codes.append(self.labels.setdefault(label, len(self.labels)))
+        self.values.extend(numbers)
+
     def between(self, first: int, stop: int) -> Self:
         """A copy of the entries about the rows from `first` to `stop`; more may be added meanwhile.
 
@@ -303,11 +308,8 @@ class MetricLog(TaskLog):
 
     def add(self, row: int, metrics: Iterable[Metric]) -> None:
         """Log the metrics of the task of a row."""
-        for label, unit, value, cpu in metrics:
-            self.rows.append(row)
-            self.codes.append(self.labels.setdefault((label, unit), len(self.labels)))
-            self.values.append(value)
-            self.values.append(cpu)
+        for label, unit, *numbers in metrics:
+            self._append(row, (label, unit), numbers)
 
 
 class WaitLog(TaskLog):
@@ -317,11 +319,8 @@ class WaitLog(TaskLog):
 
     def add(self, row: int, waits: Iterable[Wait]) -> None:
         """Log the waits of the task of a row."""
-        for activity, seconds, samples, label in waits:
-            self.rows.append(row)
-            self.codes.append(self.labels.setdefault((activity, label), len(self.labels)))
-            self.values.append(seconds)
-            self.values.append(samples)
+        for activity, *numbers, label in waits:
+            self._append(row, (activity, label), numbers)
 
 
 class TransferLog(TaskLog):

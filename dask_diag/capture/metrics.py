@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache, wraps
-from math import isfinite, isnan
+from math import isfinite, isnan, nan
 from threading import get_ident
 from time import perf_counter, thread_time
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -24,7 +24,6 @@ from dask_diag.model.codes import (
     Activity,
 )
 
-_NAN = float("nan")
 _SINGLE = 1_000
 """Metrics of a task that are there one by one: beyond them, they are added up."""
 
@@ -89,8 +88,8 @@ class Metered:
             self.open[-1].inner_cpu += cpu
         added = (
             ("seconds", seconds, cpu),
-            (COLLECTED, objects, _NAN),
-            (FULL_COLLECTION, float(full), _NAN),
+            (COLLECTED, objects, nan),
+            (FULL_COLLECTION, float(full), nan),
         )
         last = self.metrics[-len(added) :]
         if [metric[:2] for metric in last] != [(Activity.GC, unit) for unit, *_ in added]:
@@ -122,7 +121,7 @@ def sums_of(metrics: Iterable[Metric]) -> list[Metric]:
 def _metric(label: Hashable, unit: str, value: float) -> Metric | None:
     """A metric; None, with a warning, if the value is no amount: the task goes on."""
     try:
-        metric = str(label), str(unit), float(value), _NAN
+        metric = str(label), str(unit), float(value), nan
         if isfinite(metric[2]) and (metric[2] >= 0 or unit != "seconds"):
             return metric
     except Exception:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from math import nan
 from time import perf_counter, time
 from types import FrameType, MappingProxyType
 from typing import Any, NamedTuple
@@ -28,7 +29,6 @@ from dask_diag.capture.keys import (
     names_of_plain_keys,
     tasks_not_submitted,
 )
-from dask_diag.capture.lines.notes import note_lines
 from dask_diag.capture.lines.steps import NO_KINDS
 from dask_diag.capture.log import (
     NO_DEPENDENCIES,
@@ -50,7 +50,6 @@ from dask_diag.system.periodic import take_cpu_of_own_threads
 from dask_diag.system.threads import NO_THREADS
 from dask_diag.system.usage import NO_USAGE, NativePool, Usage, thread_pools
 
-_NAN = float("nan")
 _NO_SIZES, _NO_DEPENDENTS = array("d"), array("I")
 _NONE: Any = ()
 _NOTHING: Any = MappingProxyType({})
@@ -100,8 +99,8 @@ def _snapshot(
     tasks: TaskRows,
     usage: Usage,
     *,
-    stop: float = _NAN,
-    cpu_own_threads: float = _NAN,
+    stop: float = nan,
+    cpu_own_threads: float = nan,
     ended: tuple[str, str] = ("", ""),
     pools: tuple[NativePool, ...] = (),
     not_run: Mapping[str, int] = NOTHING,
@@ -124,7 +123,7 @@ def _snapshot(
     numbers = (
         computation.called,
         computation.start,
-        _NAN if prepared is None else prepared,
+        nan if prepared is None else prepared,
         stop,
         computation.graph_bytes,
         hooks_cpu_of(computation),
@@ -149,7 +148,7 @@ def _snapshot(
 def hooks_cpu_of(computation: Computation) -> float:
     """CPU seconds of profilers' hooks for its tasks; NaN if not known: in worker processes."""
     if computation.remote_workers:
-        return _NAN
+        return nan
     # A profiler that does not measure tasks has no rows of them.
     tasks = max(computation.done, len(computation.state.get("finished", ())))
     return tasks * sum(computation.hooks.values())
@@ -377,6 +376,9 @@ def _failure_of(computation: Computation) -> tuple[str, str]:
     wrappers = [wrapper] if wrapper is not None else computation.aside.copy().values()
     failed = next((one for one in wrappers if one.error == name), None)
     if failed is not None:
+        # Most programs do not need it.
+        from dask_diag.capture.lines.notes import note_lines
+
         note_lines(error, failed.key, computation.kinds)
     return name, pool_end
 

@@ -7,14 +7,14 @@ from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
-from toolz import merge_with
 
+from dask_diag.capture.build import joined
 from dask_diag.capture.computation import ComputationSnapshot
 from dask_diag.capture.tasks_table import recoded, times_of_tasks
 from dask_diag.capture.workers_table import constant
-from dask_diag.columns import Array, Categorical, FloatArray
+from dask_diag.columns import Array, Categorical, FloatArray, ratio
 from dask_diag.model.codes import Root
-from dask_diag.model.table import Table, stack
+from dask_diag.model.table import Table
 from dask_diag.model.tables import IoCalls, seconds_of_tasks
 from dask_diag.sampling.call_tree import NO_NODE, PackedCycle, Snapshot, Stacks
 
@@ -313,9 +313,9 @@ def scaled(cells: Cells, measured: Cells, functions: int) -> Cells:
 
     missed = cells.node == NO_NODE
     wall, cpu = sums(measured, measured.seconds), sums(measured, measured.cpu)
-    scale = np.where(wall > 0, _ratio(wall, sums(cells, cells.seconds)), 1.0)
+    scale = np.where(wall > 0, ratio(wall, sums(cells, cells.seconds)), 1.0)
     seconds = cells.seconds * scale[cells.function]
-    share = _ratio(cells.cpu, cells.seconds)
+    share = ratio(cells.cpu, cells.seconds)
     seen, lost = sums(cells, seconds * ~missed), sums(cells, seconds * missed)
     estimate = sums(cells, seconds * share * ~missed)
     # Of what was missed it is not known how much was CPU time: somewhere between nothing and all.
@@ -324,17 +324,12 @@ def scaled(cells: Cells, measured: Cells, functions: int) -> Cells:
     exact = np.where(np.isnan(cpu), estimate, exact)
     # More CPU time than samples show is added where they show none, less is taken off in
     # proportion: so no stack gets more CPU time than seconds, nor less than none.
-    up = _ratio(exact - estimate, seen - estimate)[cells.function]
-    down = _ratio(exact, estimate)[cells.function]
+    up = ratio(exact - estimate, seen - estimate)[cells.function]
+    down = ratio(exact, estimate)[cells.function]
     raised = (exact > estimate)[cells.function]
     share = np.where(raised, share + (1 - share) * up, share * down)
-    of_missed = np.clip(_ratio(cpu - exact, lost), 0.0, 1.0)[cells.function]
+    of_missed = np.clip(ratio(cpu - exact, lost), 0.0, 1.0)[cells.function]
     return cells._replace(seconds=seconds, cpu=seconds * np.where(missed, of_missed, share))
-
-
-def _ratio(part: Array, total: Array) -> Array:
-    """Divide; 0 for a divisor of 0."""
-    return np.divide(part, total, out=np.zeros(len(part)), where=total > 0)
 
 
 def _samples_table(
@@ -379,8 +374,7 @@ def joined_stacks(parts: Sequence[dict[str, Table]]) -> dict[str, Table]:
         samples = _moved(part["samples"], {"node": nodes})
         moved.append({**part, "io_calls": calls, "call_tree": tree, "samples": samples})
         frames, nodes = frames + len(part["frames"]), nodes + len(tree)
-    joined: dict[str, Table] = merge_with(stack, moved)
-    return joined
+    return joined(*moved)
 
 
 def _moved(table: Table, by: Mapping[str, int]) -> Table:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from math import inf
+from math import inf, nan
 from struct import Struct
 from threading import get_ident, get_native_id
 from time import perf_counter, thread_time
@@ -89,7 +89,6 @@ class Exceptional(NamedTuple):
 # A failed task returns no result that could carry its measurement, so the exception carries it. It
 # is removed before the user's code sees the exception.
 _ON_EXCEPTION = "_dask_diag_measurement"
-_NAN = float("nan")
 
 T = TypeVar("T")
 
@@ -225,8 +224,8 @@ class Transfer:
 
     def __init__(self, packing: float) -> None:
         self.packing = packing
-        self.packed = self.opened = self.start = self.stop = self.closed = _NAN
-        self.landing = self.landed = self.bytes_in = self.bytes_out = _NAN
+        self.packed = self.opened = self.start = self.stop = self.closed = nan
+        self.landing = self.landed = self.bytes_in = self.bytes_out = nan
 
     def is_packed_by(self, time: float) -> None:
         """Note a time when the task was pickled: the earliest noted time counts."""
@@ -320,7 +319,7 @@ class RemoteTask:
         self.metered: Metered | None = None
         self.start: float | None = None
         self.stop: float | None = None
-        self.cpu_before = self.cpu = _NAN
+        self.cpu_before = self.cpu = nan
         self.stacks: tuple[StackSample, ...] = ()
         self.fault = ""
 
@@ -359,7 +358,7 @@ class RemoteTask:
         if computation is None:
             return Delivery(result, measurement)
         with contextlib.suppress(Exception):
-            computation.receive(measurement, _NAN, _NAN, _NAN)
+            computation.receive(measurement, nan, nan, nan)
         return result
 
     def _measurement(self, start: float, cpu: float) -> Measurement:
@@ -385,7 +384,7 @@ class RemoteTask:
             opened=self.opened,
             start=start,
             stop=self.stop,
-            closed=_NAN,
+            closed=nan,
             cpu=cpu,
             bytes_in=bytes_of_task(),
             metrics=tuple(metered.metrics) if metered else (),

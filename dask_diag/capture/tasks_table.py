@@ -6,6 +6,7 @@ import re
 from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import accumulate, chain
+from math import nan
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -41,7 +42,6 @@ from dask_diag.model import tables
 from dask_diag.model.codes import Activity, Outcome
 from dask_diag.model.table import NO_ROWS, Table, stack
 
-_NAN = float("nan")
 H = TypeVar("H", bound=Hashable)
 
 _KEYS_AT_ONCE = 2048
@@ -212,7 +212,7 @@ def joined_rows(computations: Sequence[ComputationSnapshot]) -> TaskRows:
         needed.extend([0] * (count - len(on_rows)))
         depends_on.extend([first + row for row in rows])
         sizes.extend(part.sizes)
-        sizes.extend([_NAN] * (count - len(part.sizes)))
+        sizes.extend([nan] * (count - len(part.sizes)))
         dependents.extend(part.dependents)
         dependents.extend([0] * (count - len(part.dependents)))
     return TaskRows(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from math import nan
 from platform import node
 from typing import NamedTuple, TypeVar
 
@@ -55,7 +56,7 @@ def this_host() -> str:
 
 def on_local_schedulers(count: int) -> dict[str, Array | Categorical]:
     """Columns of tasks filled by clusters only."""
-    unknown = constant_number(_NAN, count)
+    unknown = constant_number(nan, count)
     return {
         "attempt": constant_number(1, count),
         "host": constant(this_host(), count),
@@ -121,7 +122,7 @@ def workers_table(computations: Iterable[ComputationSnapshot]) -> tables.Workers
             "address": "",
             "host": this_host(),
             "threads": 1,
-            "left": _NAN,
+            "left": nan,
             "reason": "",
             "clock_offset": 0.0,
             "clock_error": 0.0,
@@ -145,7 +146,6 @@ def worker_names(workers: Iterable[tuple[int, int, str]]) -> list[str]:
     return names
 
 
-_NAN = float("nan")
 _NANOSECONDS = 1_000_000_000
 """In a second."""
 _NUMBER = re.compile(r"[-_]\d+(?=$| \()")

@@ -1,7 +1,8 @@
 """Scheduler plugin: collects rows of tasks, results and workers until clients pull the rows.
 
-`shipping` sends the text of this module and of `wire`, as the scheduler may lack this package or
-run another version of Python. Both modules import only Python, dask and distributed.
+`shipping` sends the text of this module and of those of the package that it imports, as the
+scheduler may lack this package or run another version of Python. They import only Python, dask and
+distributed.
 
 The plugin has the handlers for clients and workers, and owns these parts:
 
@@ -25,7 +26,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager, suppress
 from copy import copy
 from itertools import islice
-from math import isnan
+from math import isnan, nan
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +36,7 @@ from dask.utils import funcname
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.metrics import time
 
-from dask_diag.cluster.repeated import chunks_read_again, steps_again
+from dask_diag.capture.repeated import chunks_read_again, steps_again
 from dask_diag.cluster.wire import (
     CANCELLED,
     EVENTS,
@@ -67,14 +68,13 @@ from dask_diag.cluster.wire import (
     Unmeasured,
     forget_handlers,
     host_id,
-    name_of_key,
-    names_of_steps,
 )
+from dask_diag.model.graph import name_of_key, names_of_steps
 
 if TYPE_CHECKING:
     from distributed.scheduler import Scheduler, TaskState, WorkerState
 
-    from dask_diag.cluster.repeated import Again
+    from dask_diag.capture.repeated import RepeatedStep
     from dask_diag.cluster.wire import (
         AttachReply,
         HelloReply,
@@ -95,8 +95,7 @@ KILLED_WORKER = "KilledWorker"
 """Error of a task with which several workers died."""
 PAUSED = "paused"
 QUEUED = "queued"
-NAN = float("nan")
-NOT_STARTED = WORKER_ROW.pack(*[NAN] * 5, 0, 0)
+NOT_STARTED = WORKER_ROW.pack(*[nan] * 5, 0, 0)
 run_id_of = struct.Struct(f"<{WORKER_ROW.size - 8}xq").unpack
 """Reads the last field of a worker's row."""
 
@@ -389,7 +388,7 @@ class WorkerMonitor:
         """Add the pause of a paused worker, up to now; the worker may stay paused."""
         if worker.paused_at is not None:
             paused, worker.paused_at = worker.paused_at, perf_counter()
-            self.spilled(Spilled(worker.address, PAUSED, paused, worker.paused_at, NAN))
+            self.spilled(Spilled(worker.address, PAUSED, paused, worker.paused_at, nan))
 
     def spilled(self, message: Spilled) -> None:
         """Add a worker's use of its disk, or a pause."""
@@ -501,7 +500,7 @@ class RecordedComputation:
         self.active = self.workers = self.failed = 0
         self.functions: dict[str, list[int]] = {}
         self.seconds = self.cpu_of_tasks = self.graph_bytes = 0.0
-        self.again: list[Again] = []
+        self.again: list[RepeatedStep] = []
 
     def set_sessions(self, sessions: list[RecordedSession]) -> None:
         """Set the sessions of the client."""
@@ -1028,7 +1027,7 @@ class RunCollector:
         worker: str,
         measured: Any = b"",
         *,
-        collected: float = NAN,
+        collected: float = nan,
         startstops: Iterable[Interval] | None = None,
         nbytes: int = 0,
         recorders: Sequence[RecordedSession] | None = None,
@@ -1148,7 +1147,7 @@ class RunCollector:
                 running += 1
                 said, measured = self.running.get(key), RunMeasurements(b"")
                 if said is not None:
-                    row = WORKER_ROW.pack(said.start, *[NAN] * 4, said.thread, said.run)
+                    row = WORKER_ROW.pack(said.start, *[nan] * 4, said.thread, said.run)
                     measured = RunMeasurements(row, stacks=said.stacks)
                 self.record(key, task, UNFINISHED, task.worker, measured, recorders=ending)
         if ending:
@@ -1596,7 +1595,7 @@ def distributed_row(startstops: Iterable[Interval] | None) -> bytes:
     for interval in startstops or ():
         if interval["action"] == "compute":
             start, stop = interval["start"] + to_clock, interval["stop"] + to_clock
-            return WORKER_ROW.pack(start, stop, NAN, NAN, NAN, 0, 0)
+            return WORKER_ROW.pack(start, stop, nan, nan, nan, 0, 0)
     return NOT_STARTED
 
 
@@ -1605,7 +1604,7 @@ def last_heard_of(worker: WorkerState | None, state: TaskState) -> Sequence[Inte
     lasted = getattr(worker, "executing", {}).get(state)
     if worker is None or lasted is None:
         return ()
-    return ({"action": "compute", "start": worker.last_seen - lasted, "stop": NAN},)
+    return ({"action": "compute", "start": worker.last_seen - lasted, "stop": nan},)
 
 
 def span_name(span: Mapping[str, Sequence[str]]) -> str:

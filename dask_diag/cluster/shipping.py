@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
-SHIPPED = ("wire", "repeated", "plugin")
+SHIPPED = ("model/graph", "cluster/wire", "capture/repeated", "cluster/plugin")
 """Modules of the scheduler's side, in the order of their imports; they share a namespace."""
 _OWN_IMPORT = re.compile(
     r"^from (?:__future__|dask_diag\.[\w.]+) import (?:\([^)]*\)|.*)$", re.MULTILINE
@@ -61,8 +61,8 @@ def _compiled(source: str, name: str) -> bytes:
 @lru_cache(maxsize=1)
 def source_of_scheduler_plugin() -> str:
     """The text of the modules `SHIPPED`, one after the other."""
-    folder = Path(__file__).parent
-    texts = [(folder / f"{name}.py").read_text(encoding="utf-8") for name in SHIPPED]
+    package = Path(__file__).parents[1]
+    texts = [(package / f"{name}.py").read_text(encoding="utf-8") for name in SHIPPED]
     return "\n".join(["from __future__ import annotations", *map(_without_own_imports, texts)])
 
 

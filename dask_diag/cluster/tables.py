@@ -7,13 +7,12 @@ from itertools import compress
 from time import perf_counter
 
 import numpy as np
-from toolz import merge_with
 
-from dask_diag.capture.build import Increment, Tables
+from dask_diag.capture.build import Increment, Tables, joined
 from dask_diag.capture.computation import rows_of_steps
 from dask_diag.capture.lines.tables import LineTables
+from dask_diag.capture.repeated import RepeatedStep
 from dask_diag.cluster.log import ClusterLog
-from dask_diag.cluster.repeated import Again
 from dask_diag.cluster.tasks_table import others_of, tasks_of, transfers_of
 from dask_diag.cluster.wire import RUN, Batch, ChunkOfEvents, ClusterComputation
 from dask_diag.cluster.workers_table import (
@@ -30,7 +29,7 @@ from dask_diag.columns import IntArray
 from dask_diag.model import tables
 from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording, combine
-from dask_diag.model.table import Table, stack
+from dask_diag.model.table import Table
 from dask_diag.model.tables import TABLES
 
 _SECONDS_UNTIL_FINAL = 1.0
@@ -83,7 +82,7 @@ class ClusterTables:
         for log, batch in self._unread.take(logs):
             parts.append(self._tables_of(batch, log, position))
             position += len(parts[-1]["tasks"])
-        new: Tables = merge_with(stack, *parts)
+        new = joined(*parts)
         finished, running = self.computations(logs, now)
         return {**new, **finished}, {**running, "workers": cluster_workers_table(logs)}
 
@@ -152,7 +151,7 @@ def _computations_tables(rows: Sequence[_Row], now: float) -> Tables:
         "repeated_steps": tables.RepeatedSteps.of_rows(
             (computation.name, *step)
             for computation, _ in rows
-            for step in rows_of_steps(Again(*found) for found in computation.again)
+            for step in rows_of_steps(RepeatedStep(*found) for found in computation.again)
         ),
     }
 
@@ -194,9 +193,9 @@ def with_clusters(
     lines, now = LineTables(), perf_counter()
     made = ClusterTables(lines)
     if sampled is None:
-        parts = {**merge_with(stack, *made.take(logs, 0, now)), **lines.tables()}
+        parts = {**joined(*made.take(logs, 0, now)), **lines.tables()}
     else:
-        computations = merge_with(stack, *made.computations(logs, now))
+        computations = joined(*made.computations(logs, now))
         parts = {**sampled, **computations, "workers": cluster_workers_table(logs)}
     on_clusters = Recording(
         start=recording.start,

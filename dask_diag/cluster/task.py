@@ -14,7 +14,7 @@ from collections.abc import (
     Sequence,
 )
 from inspect import unwrap
-from math import isnan
+from math import isnan, nan
 from threading import get_ident
 from time import clock_gettime, perf_counter, thread_time
 from types import coroutine
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
     from distributed.worker_state_machine import TaskState
 
     from dask_diag.capture.task import StackSample
-
-
-_NAN = float("nan")
 
 
 class ClusterTask(GraphNode):
@@ -94,7 +91,7 @@ class ClusterTask(GraphNode):
     metered: Metered | None = None
     error = fault = ""
     rescheduled = discarded = False
-    seceded = seceded_at_cpu = _NAN
+    seceded = seceded_at_cpu = nan
     running: RunningTask | None = None
     stop: float | None = None
     cpu = 0.0
@@ -192,8 +189,8 @@ class ClusterTask(GraphNode):
         """Store the measurements. Nothing is raised: it would be the task's failure."""
         try:
             stop = self.clock()
-            seceded, seceded_cpu = self.seceded, _NAN
-            if seceded is not _NAN:
+            seceded, seceded_cpu = self.seceded, nan
+            if not isnan(seceded):
                 seceded_cpu = max(0.0, cpu - self.seceded_at_cpu)
             self.row = WORKER_ROW.pack(
                 self.start, stop, cpu, seceded, seceded_cpu, self.thread, self.run_id
@@ -298,7 +295,7 @@ def _cpu_of(thread: int) -> float:
 
         return clock_gettime(pthread_getcpuclockid(thread))
     except (ImportError, OSError):
-        return _NAN
+        return nan
 
 
 def codes_around_tasks(worker: Worker) -> Iterator[int]:

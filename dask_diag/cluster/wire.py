@@ -370,26 +370,6 @@ class PullReply(TypedDict, total=False):
     faults: dict[str, int]
 
 
-def name_of_key(key: Hashable) -> Hashable:
-    """The name of the layer of a key."""
-    return key[0] if type(key) is tuple and key else key
-
-
-def names_of_steps(task: Any) -> list[Hashable]:
-    """The names of the steps of a fused task, each once; empty for other tasks."""
-    names: dict[Hashable, None] = {}
-    for key, step in steps_inside(task).items():
-        own = [name_of_key(key)] if hasattr(step, "func") else []
-        names.update(dict.fromkeys(names_of_steps(step) or own))
-    return list(names)
-
-
-def steps_inside(task: Any) -> dict[Hashable, Any]:
-    """The steps of a fused task by key; empty for other tasks."""
-    is_fused = getattr(getattr(task, "func", None), "__name__", "") == "_execute_subgraph"
-    return task.args[0] if is_fused else {}
-
-
 LineT = TypeVar("LineT")
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from dask_diag.capture.workers_table import constant, this_host
 from dask_diag.cluster.log import ClusterLog
 from dask_diag.cluster.wire import EVENTS, PROCESS, SCHEDULER, WORKER_EVENT, Batch, ClusterWorker
-from dask_diag.columns import Categorical, FloatArray, IntArray
+from dask_diag.columns import Categorical, FloatArray, IntArray, ratio
 from dask_diag.model import tables
 from dask_diag.model.codes import UNKNOWN_WORKER, WorkerEvent
 from dask_diag.model.table import Table, stack
@@ -325,7 +325,7 @@ def with_remote_processes(resources: Table, remote: Table, start: float) -> Tabl
     for sampled in samples_by_process(remote):
         used = _cpu_seconds_at(np.append(times - lasted, times), sampled)
         spent = used[len(times) :] - used[: len(times)]
-        cpu += np.divide(100 * spent, lasted, out=np.zeros(len(times)), where=lasted > 0)
+        cpu += ratio(100 * spent, lasted)
         memory += memory_at(times, sampled)
     return Table(
         {

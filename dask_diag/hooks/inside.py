@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -10,15 +10,13 @@ import dask.local
 from dask.utils import key_split
 
 from dask_diag.capture.metrics import meter_in_task, meter_repeats
-from dask_diag.hooks.stack import CallbackTuple, Graph, Task, block_of, is_fused, steps_of
-from dask_diag.model.codes import TOKEN
+from dask_diag.hooks.stack import CallbackTuple, Graph
 
 _NAME = "local_callbacks"
 dasks_own: Any = getattr(dask.local, _NAME, None)
 """The function of dask that gives each computation its callbacks; None in another dask."""
-_MOST = 100_000
-"""Inputs that are remembered, as hashes."""
 _seen: set[int] = set()
+"""Hashes of inputs of computations inside of tasks."""
 
 
 def replace_callbacks(function: Callable[..., object]) -> None:
@@ -43,27 +41,12 @@ def counted(callbacks: Iterable[CallbackTuple]) -> Iterator[tuple[CallbackTuple,
 def _note_repeats(dsk: Graph) -> None:
     """Note the name of an input if an earlier computation had most inputs of this one."""
     with suppress(Exception):
-        inputs = {
-            (block_of(step) or name, *inside): name
-            for name, inside, step in _inputs(dsk)
-            if TOKEN.search(str(name))
-        }
-        again = [name for one, name in inputs.items() if hash(one) in _seen]
-        if len(again) > len(inputs) / 2:
-            meter_repeats(key_split(again[0]))
-        if len(_seen) < _MOST:
-            _seen.update(map(hash, inputs))
+        # Few programs compute in tasks: it is loaded where one does.
+        from dask_diag.capture.repeated import repeated_input
 
-
-def _inputs(dsk: Graph) -> Iterator[tuple[Hashable, tuple[object, ...], Task]]:
-    """The name, the position and the step of tasks, and of steps in fused ones, without inputs."""
-    for key, task in dsk.items():
-        steps = steps_of(task, key) if is_fused(task) else [(key, task, key)]
-        for name, step, block in steps:
-            if isinstance(step, Task) and not step.dependencies:
-                # The steps of a block have names only: the block is the task's.
-                inside = block[1:] if type(name) is str and isinstance(block, tuple) else ()
-                yield name, inside, step
+        again = repeated_input(dsk, _seen)
+        if again is not None:
+            meter_repeats(key_split(again))
 
 
 @contextmanager

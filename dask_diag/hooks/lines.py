@@ -21,7 +21,7 @@ import dask
 from dask.base import DaskMethodsMixin
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
-from dask_diag.capture.lines.names import Capture, NamedSites, Now, name_of_key
+from dask_diag.capture.lines.names import Capture, NamedSites, Now
 from dask_diag.capture.lines.sites import Site
 from dask_diag.hooks.expressions import (
     MODULES,
@@ -30,6 +30,7 @@ from dask_diag.hooks.expressions import (
     noting,
     noting_step,
 )
+from dask_diag.model.graph import name_of_key
 
 ACTIVE, ALWAYS, NEVER = "active", "always", "never"
 _MOST_NAMES = {ACTIVE: 1_000_000, ALWAYS: 20_000}

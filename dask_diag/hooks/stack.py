@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import takewhile
+from math import nan
 from threading import get_ident
 from types import CodeType, FrameType, GeneratorType, MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, TypedDict
@@ -70,32 +71,6 @@ def contents_of_node(node: object) -> tuple[object, ...]:
 
 execute_subgraph: Any = getattr(dask._task_spec, "_execute_subgraph", None)
 """The function of a fused task, whose first argument has the steps by key; None in another dask."""
-
-
-def is_fused(task: object) -> bool:
-    """Whether a task consists of several, which are its steps."""
-    return type(task) is Task and task.func is execute_subgraph
-
-
-def steps_of(task: Any, key: Hashable = None) -> Iterator[tuple[Hashable, Task, Hashable]]:
-    """Steps of a fused task that call functions, also the steps of those that are fused themselves.
-
-    Each is its key, the step, and the innermost key with a block of the tasks around it: `key` is
-    that of the task.
-    """
-    for name, step in task.args[0].items():
-        if is_fused(step):
-            yield from steps_of(step, name if type(name) is tuple else key)
-        elif isinstance(step, Task):
-            yield name, step, key
-
-
-def block_of(task: Task) -> Hashable:
-    """The key of the block of a file that a task reads and parses; None for other tasks."""
-    first = task.args[0] if task.args else None
-    if type(first) is not Task or type(first.key) is not str:
-        return None
-    return first.key if first.key.startswith("read-block-") else None
 
 
 _LAZY = {map, filter, zip, itertools.chain, GeneratorType}
@@ -315,13 +290,13 @@ def _nearest(code: CodeType, frame: FrameType) -> FrameType | None:
 
 def _size_of(name: str, frame: FrameType | None) -> float:
     if frame is None:
-        return float("nan")
+        return nan
     variables = frame.f_locals
     # The pickled task or result is a local variable of dask's function: its length costs nothing,
     # where pickling it again would cost as much as sending it.
     size = len(variables.get(name, ()))
     clear_copy(variables)
-    return float(size) or float("nan")
+    return float(size) or nan
 
 
 def clear_copy(variables: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_diag.analysis.groups import worker_order
 from dask_diag.analysis.intervals import Intervals, sums_of_rectangles
-from dask_diag.columns import Array, FloatArray
+from dask_diag.columns import Array, FloatArray, ratio
 from dask_diag.formatting import percent, seconds, size
 from dask_diag.live.background import FindingsSoFar
 from dask_diag.live.model import LiveModel
@@ -244,7 +244,7 @@ def shares(
     """
     edges, pixel = np.arange(columns + 1.0), length / columns
     lasted = tasks["stop"] - tasks["start"]
-    share = np.divide(tasks["cpu"], lasted, out=np.ones(len(tasks)), where=lasted > 0)
+    share = ratio(tasks["cpu"], lasted, 1.0)
     # Tasks that still run are not said to be off the CPU.
     busy, computing = (
         sums_of_rectangles(

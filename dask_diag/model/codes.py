@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 THREAD_KINDS = {
     "tasks": "Threads that ran tasks; for a thread that also ran the scheduler, only its tasks.",
     "scheduler": "The thread that called the scheduler, without its tasks.",
@@ -23,8 +21,6 @@ FULL_COLLECTION = "full collections"
 IN_TASKS, COMPUTATIONS, REPEATS = "computations in tasks", "computations", "repeats of "
 """Label of the seconds in which tasks ran dask inside, the unit of the number of times, and the
 begin of the unit of the number of those that only ran steps of that name again."""
-TOKEN = re.compile(r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])")
-"""The end of a name that dask gave to work. The user may give a name to other work, too."""
 STORED_CHUNKS = "(chunks of a stored array)"
 """What stands in place of a step's calls where reads of stored chunks are counted."""
 COMMITS = frozenset({"commit", "fsync", "fdatasync"})

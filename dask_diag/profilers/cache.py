@@ -7,7 +7,7 @@ from array import array
 from collections import Counter, namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from math import isfinite, isnan
+from math import isfinite, isnan, nan
 from typing import TYPE_CHECKING, Any, cast
 
 from dask.utils import funcname
@@ -42,7 +42,6 @@ ResultMetric = Callable[[Any], Any]
 
 _NAMED = 3
 """Types of results that a notice names."""
-_NAN = float("nan")
 
 
 class CheckedMetric:
@@ -76,7 +75,7 @@ class CheckedMetric:
         except Exception as error:
             message = f"{type(error).__name__}: {error}"[:200]
             self.errors[message] = self.errors.get(message, 0) + 1
-            return _NAN
+            return nan
 
 
 def _quick_metric(metric: ResultMetric) -> ResultMetric:

@@ -11,6 +11,7 @@ import weakref
 from array import array
 from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property, partial
+from math import nan
 from struct import error as NotANumberError  # noqa: N812
 from threading import get_ident
 from time import perf_counter, sleep, thread_time
@@ -48,7 +49,6 @@ _LONGEST_HOOK, _SHORT = 1.0, 0.001
 """Seconds to wait for a hook that a scheduler has called, and between two looks at it."""
 _HOOKS = "_start", "_start_state", "_pretask", "_posttask", "_finish"
 SizeOf = Callable[[object], float]
-_NAN = float("nan")
 
 watches: dict[int, Watch] = {}
 """Open computations of this process, by number."""
@@ -251,7 +251,7 @@ class Watch:
         try:
             computation = self.computation
             # Who ran it is left out: without tasks' CPU all of a worker's would be scheduling.
-            computation.rows.append(pack_row(_NAN, _NAN, _NAN, _NAN, 0, perf_counter()))
+            computation.rows.append(pack_row(nan, nan, nan, nan, 0, perf_counter()))
             for append, size_of, _ in self.measured:
                 append(size_of(value))
             computation.keys.append(key)
@@ -387,7 +387,7 @@ class Watch:
         """Note an error, and go on with a size for each row."""
         rows = len(self.computation.rows)
         for _, _, sizes in self.measured:
-            sizes.extend([_NAN] * (rows - len(sizes)))
+            sizes.extend([nan] * (rows - len(sizes)))
         self.fault(doing, error)
 
     def fault(self, doing: str, error: Exception) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Iterable, Sequence
 from functools import partial
+from math import nan
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 ResourceData = namedtuple("ResourceData", ("time", "mem", "cpu"))
 ResourceData.__doc__ = "A sample in `ResourceProfiler.results`: s, MB (1e6 bytes), % of a CPU."
-
-_NAN = float("nan")
 
 
 class ResourceProfiler(Diagnostic):
@@ -120,7 +119,7 @@ class ResourceProfiler(Diagnostic):
     def results(self, samples: Iterable[Sequence[float]]) -> None:
         with self._lock:
             self.clear()
-            unknown = [_NAN] * (len(SAMPLE_COLUMNS) - 4)
+            unknown = [nan] * (len(SAMPLE_COLUMNS) - 4)
             for time, mem, cpu in samples:
                 self.rows.samples.extend((time, cpu, mem * 1e6, 0.0, *unknown))
             self._published = len(self.rows.samples)

@@ -16,7 +16,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from threading import get_ident, get_native_id
 from time import perf_counter
@@ -32,7 +32,7 @@ from dask_diag.sampling.call_tree import Run, Stacks
 from dask_diag.sampling.linux import LinuxThread, why_not_here
 from dask_diag.sampling.sampler import running_now, sampler, thread_frames
 from dask_diag.sampling.walker import Stack, Walker
-from dask_diag.system.periodic import OwnThread, ticks_until
+from dask_diag.system.periodic import OwnThread, clock_of_thread, ticks_until
 
 OWN_CALLS = Line("(dask_diag)")
 """In place of this package's own calls, and of all that they called."""
@@ -110,7 +110,6 @@ def _is_own(code: CodeType) -> bool:
     return code.co_filename.startswith(str(_PACKAGE))
 
 
-_NAN = float("nan")
 _CPU_OF_OTHERS = sys.platform == "linux" and hasattr(time, "clock_gettime")
 
 
@@ -149,13 +148,13 @@ class CallingThread:
     )
 
     def __init__(self, native_id: int, since: float, interval: float) -> None:
-        self._clock = (~native_id << 3) | 6
+        self._clock = clock_of_thread(native_id)
         self._interval = interval
         self._last = since
         self._ticks = ticks_until(since, interval)
         self._cpu = self._cpu_now()
         self._stack: CallerStack | None = None
-        self._state: tuple[float, int, int] = (_NAN, 0, 0)
+        self._state: tuple[float, int, int] = (nan, 0, 0)
         self.computations: list[Computation] = []
         self.ended_calls: set[float] = set()
         self.noted: DaskCalls | None = None
@@ -163,9 +162,9 @@ class CallingThread:
     def _cpu_now(self) -> float:
         """CPU seconds of the thread; NaN if the system does not say."""
         try:
-            return time.clock_gettime(self._clock) if _CPU_OF_OTHERS else _NAN
+            return time.clock_gettime(self._clock) if _CPU_OF_OTHERS else nan
         except OSError:
-            return _NAN
+            return nan
 
     def stack(self, innermost: FrameType, walker: CallerWalker) -> CallerStack | None:
         """Return the stack; the previous one if the thread used no CPU since."""
@@ -213,7 +212,7 @@ class CallingThread:
 
     def _cpu_share(self, now: float) -> float:
         since = now - self._last
-        return min(max((self._cpu_now() - self._cpu) / since, 0.0), 1.0) if since > 0 else _NAN
+        return min(max((self._cpu_now() - self._cpu) / since, 0.0), 1.0) if since > 0 else nan
 
     def skip_until(self, now: float) -> None:
         """Count ticks from now on: earlier ones are counted elsewhere."""

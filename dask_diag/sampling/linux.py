@@ -10,9 +10,11 @@ import time
 from collections.abc import Callable, Iterable
 from functools import cache, partial
 from itertools import islice
+from math import nan
 
 from dask_diag.capture.metrics import runs_in_collections
 from dask_diag.model.codes import Activity
+from dask_diag.system.periodic import clock_of_thread
 from dask_diag.system.processes import LinuxReader
 
 _MOST_FILES = 200
@@ -158,8 +160,7 @@ class LinuxThread:
 
     def __init__(self, ident: int) -> None:
         self._kernel = _kernel()
-        # The kernel's clock of that thread: see pthread_getcpuclockid(3).
-        self._clock = (~ident << 3) | 6
+        self._clock = clock_of_thread(ident)
         self._syscall = _File(b"/proc/self/task/%d/syscall" % ident, self._kernel)
         self._schedstat = _File(b"/proc/self/task/%d/schedstat" % ident, self._kernel)
         self.read_schedstat = self._schedstat.read
@@ -191,7 +192,7 @@ class LinuxThread:
 def seconds_waited(schedstat: bytes) -> float:
     """Seconds in which a thread was runnable without a processor, from its ``schedstat``."""
     numbers = schedstat.split()
-    return int(numbers[1]) / 1e9 if len(numbers) > 1 else float("nan")
+    return int(numbers[1]) / 1e9 if len(numbers) > 1 else nan
 
 
 class _File:

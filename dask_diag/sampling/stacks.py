@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Hashable
+from math import nan
 from typing import Any, NamedTuple
 
 from dask_diag.capture.keys import function_of
@@ -27,6 +28,7 @@ from dask_diag.sampling.sampler import Listener, TaskRun, thread_frames
 from dask_diag.sampling.walker import Stack, Walker
 from dask_diag.system.periodic import (
     TimeWithoutTicks,
+    clock_of_thread,
     ticks_between,
     ticks_until,
     time_without_ticks,
@@ -37,7 +39,6 @@ _LATE = 0.05
 _LATE_INTERVALS = 5
 _MOST_INPUTS = 4
 """Loads of a task that are compared."""
-_NAN = float("nan")
 _CPU_OF_OTHERS = sys.platform == "linux" and hasattr(time, "clock_gettime")
 
 _walker = Walker(runs_a_task, ends_a_task)
@@ -111,7 +112,7 @@ class StackTaskProbe:
         self.task = task
         self.probe = probe
         # The clock of its thread, for others: an error, and nothing worse, if it has ended.
-        self._clock = (~native_id << 3) | 6
+        self._clock = clock_of_thread(native_id)
         self._cpu: float = task.cpu_before
         self.start = self._last = start
         self._stop: float | None = None
@@ -160,7 +161,7 @@ class StackTaskProbe:
             return False
 
     def _count(self, stack: Stack, now: float, ticks: int) -> None:
-        since, share = now - self._last, _NAN
+        since, share = now - self._last, nan
         if _CPU_OF_OTHERS:
             try:
                 cpu = time.clock_gettime(self._clock)

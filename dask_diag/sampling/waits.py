@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from contextlib import suppress
 from itertools import count
+from math import nan
 from random import Random
 from types import FrameType
 from weakref import WeakSet
@@ -108,7 +109,6 @@ class ThisProbedThread(ThisThread):
 
 INTERVAL = 0.01
 """Seconds between samples."""
-_NAN = float("nan")
 _AT_ONCE = 2
 """Tasks that are sampled in one tick, so that many threads cost no more than two."""
 _ticks = count(1)
@@ -295,9 +295,9 @@ def _waited_since(reading: bytes, run: TaskRun) -> float:
     """Seconds without a processor since a reading; NaN if unknown."""
     try:
         thread = _probed_thread(run)
-        return _NAN if thread is None else thread.linux.waited_for_cpu() - seconds_waited(reading)
+        return nan if thread is None else thread.linux.waited_for_cpu() - seconds_waited(reading)
     except Exception:
-        return _NAN
+        return nan
 
 
 def first_position(count: int, tick: int) -> int:

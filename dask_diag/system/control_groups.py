@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import cache
+from math import nan
 from pathlib import Path
 from typing import NamedTuple
 
 import dask.config
 
 _OWN_GROUPS = Path("/proc/self/cgroup")
-_NAN = float("nan")
 
 
 def root_of_groups() -> Path:
@@ -71,7 +71,7 @@ class CpuLimit(NamedTuple):
     def throttled(self) -> float:
         """Seconds so far in which CPUs of the group stood still; NaN if not known."""
         if self.stat is None:
-            return _NAN
+            return nan
         try:
             # Each computation reads it twice: to decode text would take as long again.
             with open(self.stat, "rb", buffering=0) as file:
@@ -80,7 +80,7 @@ class CpuLimit(NamedTuple):
                 return int(numbers[b"throttled_usec"]) / 1e6
             return int(numbers[b"throttled_time"]) / 1e9
         except (OSError, ValueError, KeyError):
-            return _NAN
+            return nan
 
 
 def cpu_limit() -> CpuLimit:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from math import nan
 from time import perf_counter
 from typing import NamedTuple, TypeVar
 
@@ -15,8 +16,6 @@ import psutil
 
 from dask_diag.system.control_groups import own_memory_limits
 from dask_diag.system.periodic import ShareOfTime
-
-_NAN = float("nan")
 
 
 class Counters(NamedTuple):
@@ -73,7 +72,7 @@ class ProcessReader:
             try:
                 moved = process.io_counters()
             except (AttributeError, NotImplementedError, psutil.AccessDenied):
-                return Counters(memory, threads, _NAN, _NAN)
+                return Counters(memory, threads, nan, nan)
         return Counters(memory, threads, moved.read_bytes, moved.write_bytes)
 
     def resident(self, pid: int) -> float:
@@ -86,8 +85,8 @@ class ProcessReader:
         try:
             full = process.memory_full_info()
         except (psutil.AccessDenied, NotImplementedError):
-            return MemoryOfProcess(self.resident(pid), _NAN, _NAN)
-        return MemoryOfProcess(full.rss, getattr(full, "pss", _NAN), getattr(full, "uss", _NAN))
+            return MemoryOfProcess(self.resident(pid), nan, nan)
+        return MemoryOfProcess(full.rss, getattr(full, "pss", nan), getattr(full, "uss", nan))
 
 
 class LinuxReader(ProcessReader):
@@ -142,7 +141,7 @@ class LinuxReader(ProcessReader):
         memory = self.resident(pid)
         after_name = self._text(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         moved = self._text(f"/proc/{pid}/io", missing=b"").split()
-        read, written = (float(moved[1]), float(moved[3])) if len(moved) > 3 else (_NAN, _NAN)
+        read, written = (float(moved[1]), float(moved[3])) if len(moved) > 3 else (nan, nan)
         return Counters(memory, float(after_name[17]), read, written)
 
     def resident(self, pid: int) -> float:
@@ -256,7 +255,7 @@ class ProcessTree:
         self._children_cpu = self._children_read = self._children_written = 0.0
         self._read_before = self._written_before = self._own_cpu_before = 0.0
         self._ended_counted = self._ended_unseen = self._cpu_so_far = 0.0
-        self._ended_before = _cpu_of_ended_children()
+        self._ended_before = cpu_of_ended_children()
         self.memory_of: dict[int, float] = {}
         self.cpu_of: dict[int, float] = {}
         before = self.read()
@@ -312,7 +311,7 @@ class ProcessTree:
         """CPU seconds of the tree so far, never falling, though clocks differ by microseconds."""
         reading = time.thread_time()
         own = time.process_time() - reading - self._own_cpu_before
-        ended = _cpu_of_ended_children() - self._ended_before
+        ended = cpu_of_ended_children() - self._ended_before
         self.cpu_of = {self._pid: own}
         for pid, child in list(self._children.items()):
             try:
@@ -329,7 +328,8 @@ class ProcessTree:
         return self._cpu_so_far
 
 
-def _cpu_of_ended_children() -> float:
+def cpu_of_ended_children() -> float:
+    """CPU seconds of ended children that this process has waited for."""
     times = os.times()
     return times.children_user + times.children_system
 
@@ -384,7 +384,7 @@ class MemoryTree:
             self._next_shares = time + self._shares.pause
         else:
             resident = self._of_processes(self._reader.resident)
-            memories = [MemoryOfProcess(rss, _NAN, _NAN) for rss in resident]
+            memories = [MemoryOfProcess(rss, nan, nan) for rss in resident]
         rss, pss, uss = map(sum, zip(*memories, strict=True))
         return MemoryReading(time, rss, pss, uss, len(memories))
 
@@ -407,7 +407,7 @@ except ImportError:
 def memory_limit() -> float:
     """Bytes; NaN if not known."""
     limits = [limit for limit in (_memory_of_machine(), *_limits()) if limit > 0]
-    return float(min(limits, default=float("nan")))
+    return float(min(limits, default=nan))
 
 
 @cache

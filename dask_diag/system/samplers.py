@@ -6,6 +6,7 @@ import os
 from array import array
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import nan
 from time import perf_counter
 
 from dask_diag.system.interpreter import growing_array
@@ -26,7 +27,6 @@ SAMPLE_COLUMNS = (
 
 PROCESS_COLUMNS = ("time", "pid", "is_child", "memory", "cpu")
 
-_NAN = float("nan")
 _FIRST_SAMPLE_AFTER = 0.01
 _SHARE_OF_TIME_FOR_NOTES = 0.01
 _NOTES_IN_AN_INTERVAL = 10
@@ -115,7 +115,7 @@ class ResourceSampler:
         self, time: float, memory_of: Mapping[int, float], cpu_of: Mapping[int, float]
     ) -> None:
         rows = (
-            (time, pid, pid != self._pid, memory, cpu_of.get(pid, _NAN))
+            (time, pid, pid != self._pid, memory, cpu_of.get(pid, nan))
             for pid, memory in memory_of.items()
         )
         # In one step, as notes are made on another thread.

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from math import nan
 from pathlib import PurePosixPath
 from struct import calcsize, pack
 from threading import get_ident, get_native_id
@@ -119,7 +120,7 @@ def cpu_of_thread(native_id: int) -> float:
     try:
         return time.clock_gettime(clock_of_thread(native_id))
     except (OSError, AttributeError):
-        return float("nan")
+        return nan
 
 
 def linux_clocks() -> dict[int, float]:

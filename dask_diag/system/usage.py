@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from math import ceil, isnan
+from math import ceil, isnan, nan
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from dask_diag.system.processes import ProcessReader
 
 
-_NAN = float("nan")
 _SHARE_OF_TIME = 0.01
 _SHORTEST = 0.05
 """Seconds between two readings, at least: the kernel counts in steps of ten milliseconds."""
@@ -45,7 +44,7 @@ class MachineCpu:
     def __init__(self) -> None:
         self._pid = 0
         self._work = ShareOfTime(_SHARE_OF_TIME)
-        self._last = Reading(0.0, _NAN, _NAN)
+        self._last = Reading(0.0, nan, nan)
 
     def read(self) -> Reading:
         """CPU seconds up to now, or up to the last reading if recent."""
@@ -64,7 +63,7 @@ class MachineCpu:
                 self._last = Reading(start, children, share * others, limit)
             except Exception:
                 # A /proc that has no such files, or that this process may not read.
-                self._last = Reading(start, _NAN, _NAN, limit)
+                self._last = Reading(start, nan, nan, limit)
         self._pid = pid
         return self._last
 
@@ -84,7 +83,7 @@ def used_since(before: Reading, now: Reading) -> tuple[float, float]:
     """
     lasted = now.time - before.time
     if not lasted:
-        return _NAN, _NAN
+        return nan, nan
     children, others = now.children - before.children, now.others - before.others
     # The kernel counts in steps: what others used can seem to be less than nothing.
     return (
@@ -109,10 +108,9 @@ def idle_seconds() -> tuple[int, float]:
 
 def children_seconds() -> float:
     """CPU seconds of descendants: live ones, and ended children waited for."""
-    from dask_diag.system.processes import NoSuchProcess
+    from dask_diag.system.processes import NoSuchProcess, cpu_of_ended_children
 
-    ended, reader = os.times(), _reader()
-    total = ended.children_user + ended.children_system
+    total, reader = cpu_of_ended_children(), _reader()
     for child in reader.descendants(os.getpid()):
         with suppress(*NoSuchProcess):
             total += reader.cpu(child)
@@ -165,7 +163,7 @@ class UsageSoFar(NamedTuple):
     def now(cls, cpu_of_thread: Callable[[], float] = thread_time) -> UsageSoFar:
         """Read the usage so far, with the CPU seconds of this or another thread."""
         used = resource.getrusage(resource.RUSAGE_SELF) if resource else None
-        voluntary, involuntary = (used.ru_nvcsw, used.ru_nivcsw) if used else (_NAN, _NAN)
+        voluntary, involuntary = (used.ru_nvcsw, used.ru_nivcsw) if used else (nan, nan)
         clocks = perf_counter(), process_time(), cpu_of_thread()
         machine = machine_cpu()
         return cls(*clocks, voluntary, involuntary, machine, machine.limit.throttled())
@@ -181,13 +179,13 @@ class UsageSoFar(NamedTuple):
             now.thread_cpu - self.thread_cpu,
             now.voluntary - self.voluntary,
             now.involuntary - self.involuntary,
-            _NAN if isnan(children) else lasted * children,
-            _NAN if isnan(others) else lasted * others,
-            _NAN if isnan(now.throttled) else now.throttled - self.throttled,
+            nan if isnan(children) else lasted * children,
+            nan if isnan(others) else lasted * others,
+            nan if isnan(now.throttled) else now.throttled - self.throttled,
         )
 
 
-NO_USAGE = UsageSoFar(*(_NAN,) * 5, Reading(_NAN, _NAN, _NAN), _NAN)
+NO_USAGE = UsageSoFar(*(nan,) * 5, Reading(nan, nan, nan), nan)
 """In place of that before a computation that has ended."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from math import inf
+from math import inf, nan
 
 from dask_diag.analysis.findings.cpu_waits import USUAL, VARIABLES
 from dask_diag.analysis.findings.rule import Finding
@@ -166,7 +166,6 @@ def _scheduler_with_workers(scheduler: str | None, number: int) -> Setting:
     return Setting(f"scheduler={scheduler}, {counted(number, 'worker')}", config=config)
 
 
-_NAN = float("nan")
 _SIMULATED = frozenset({"dask scheduler", "dask num_workers", "dask chunksize"})
 """Changes that the simulator knows. Findings that advise such a setting have the loss to a cause,
 which other remedies may remove better."""
@@ -198,15 +197,15 @@ class Predictions:
     def gain(self, setting: Setting, wall: float) -> float:
         """The predicted gain for a program of `wall` seconds; NaN if not known."""
         saved = self._seconds_saved(setting)
-        return wall / (wall - saved) if saved < wall else _NAN
+        return wall / (wall - saved) if saved < wall else nan
 
     def _seconds_saved(self, setting: Setting) -> float:
         changes = set(setting.changes)
         if not changes & _SIMULATED:
             finding = self._findings.get(setting.reason)
-            return finding.potential_saving if finding is not None else _NAN
+            return finding.potential_saving if finding is not None else nan
         if changes - _SIMULATED or not self._is_known(setting):
-            return _NAN
+            return nan
         chunksize = setting.config.get("chunksize")
         try:
             simulated = self._simulator.simulate(
@@ -215,7 +214,7 @@ class Predictions:
                 chunksize=None if chunksize is None else int(chunksize),
             )
         except DiagnosticError:
-            return _NAN
+            return nan
         return self._as_it_was - simulated.seconds
 
     def _is_known(self, setting: Setting) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import exp, sqrt
+from math import exp, nan, sqrt
 from statistics import median
 
 import numpy as np
@@ -136,7 +136,7 @@ class Contestant:
     def median(self) -> float:
         """The median of the wall times; NaN without any."""
         walls = list(self.walls.values())
-        return median(walls) if walls else float("nan")
+        return median(walls) if walls else nan
 
     @property
     def is_running(self) -> bool:

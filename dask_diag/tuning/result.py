@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan
+from math import isnan, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -65,8 +65,7 @@ class Agreement:
         return "" if is_same else f"{self._subject} differs"
 
 
-_NAN = float("nan")
-_NO_GAIN = SpeedUp(_NAN, _NAN, _NAN, False)
+_NO_GAIN = SpeedUp(nan, nan, nan, False)
 _AS_FAST = 1.05
 """More workers are worth their memory if they are that many times as fast."""
 
@@ -128,7 +127,7 @@ def rows_of(race: Race, predicted: Mapping[Changes, float], agreement: Agreement
             list(contestant.walls.values()),
             contestant.median,
             gain,
-            predicted.get(setting.identity, _NAN),
+            predicted.get(setting.identity, nan),
             f"{verdict}, {objection}" if objection else verdict,
             is_faster=gain is not None and gain.is_proven and is_right,
             is_right=is_right,
@@ -137,7 +136,7 @@ def rows_of(race: Race, predicted: Mapping[Changes, float], agreement: Agreement
         rows.append(row)
     rows.sort(key=_speed, reverse=True)
     walls = list(baseline.walls.values())
-    return [Row(baseline.setting, walls, baseline.median, None, _NAN, "baseline", False), *rows]
+    return [Row(baseline.setting, walls, baseline.median, None, nan, "baseline", False), *rows]
 
 
 def _verdict(gain: SpeedUp | None, rounds: int) -> str:

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from urllib.parse import quote
 
-from dask_diag.formatting import counted, percent
+from dask_diag.formatting import percent
 from dask_diag.model.table import html_table
 from dask_diag.views.colors import Look
 from dask_diag.views.escaping import shown
+from dask_diag.views.findings import folded
 from dask_diag.views.text import FindingText, Summary, SummaryParts, text_of
 
 _WIDTH = 900
@@ -153,13 +154,8 @@ def _style_of(look: Look) -> str:
 
 def findings_html(findings: Sequence[FindingText], note: str) -> str:
     """A note and a card for each finding; low severity is folded if there are others."""
-    low = [finding for finding in findings if finding.severity == "low"]
-    others = [finding for finding in findings if finding.severity != "low"]
-    if not others or not low:
-        return _paragraph(note) + "".join(map(_card, findings))
-    names = ", ".join(finding.code for finding in low)
-    title = f"{counted(len(low), 'finding')} of low severity: {names}"
-    cards = "".join(map(_card, others)) + _fold(title, "".join(map(_card, low)))
+    first, low, title = folded(findings)
+    cards = "".join(map(_card, first)) + _fold(title, "".join(map(_card, low)))
     return _paragraph(note) + cards
 
 

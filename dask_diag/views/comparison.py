@@ -41,7 +41,6 @@ from dask_diag.views.report.components import (
     Piece,
     Text,
     not_there,
-    safe,
 )
 from dask_diag.views.report.figures import Figures
 from dask_diag.views.report.header import wall_bar
@@ -126,7 +125,7 @@ def functions(sides: Sides) -> Iterator[Part]:
     if lines := rows_of_lines(sides.comparison)[:_LINES_SHOWN]:
         yield Grid("Lines that built the tasks", LINE_HEADINGS, lines)
     yield Grid("All functions", (*HEADINGS[:-1], "verdict"), cells, marks=[row[-1] for row in rows])
-    yield Text([safe(note, 400) for note in comparison_notes(sides.comparison)], listed=True)
+    yield Text([shown(note, 400) for note in comparison_notes(sides.comparison)], listed=True)
 
 
 def _parts_by_function(sides: Sides, side: int) -> dict[str, dict[str, float]]:
@@ -168,7 +167,7 @@ def _pairs(
     names: list[str], both: list[dict[str, dict[str, float]]], longest: float
 ) -> Iterator[Bar]:
     for name in names:
-        for of, label, when in zip(both, (safe(name, 40), ""), _WHEN, strict=True):
+        for of, label, when in zip(both, (shown(name, 40), ""), _WHEN, strict=True):
             parts = of.get(name, {})
             yield label, when, seconds(sum(parts.values())), _pieces(parts, longest)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isnan
+from typing import Any
 
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import FIND_OUT, MEASURED, NO_FIX, Finding
 from dask_diag.analysis.findings.rules import saved_together
 from dask_diag.analysis.headline import why_no_tasks
-from dask_diag.formatting import count, percent, seconds
+from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import STATES, UNKNOWN_WORKER
 from dask_diag.model.recording import Recording
 from dask_diag.views.escaping import shown
@@ -51,6 +52,16 @@ def fix(advice: str) -> str:
     if advice.startswith(NO_FIX):
         return f"{advice[:1].upper()}{advice[1:]}."
     return f"Fix: {advice}."
+
+
+def folded(findings: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], str]:
+    """Findings to show first; findings of low severity to fold below others, and their title."""
+    low = [finding for finding in findings if finding.severity == "low"]
+    others = [finding for finding in findings if finding.severity != "low"]
+    if not others or not low:
+        return findings, [], ""
+    names = ", ".join(finding.code for finding in low)
+    return others, low, f"{counted(len(low), 'finding')} of low severity: {names}"
 
 
 def in_a_line(finding: Finding) -> str:

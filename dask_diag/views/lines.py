@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from math import isnan
 
@@ -509,10 +508,7 @@ def _own_code(recording: Recording) -> Iterator[Line]:
     own = own_lines(recording, samples.seconds * in_tasks)
     if own and own[0].seconds >= _LARGE_OWN * known:
         time, share = seconds(own[0].seconds), percent(own[0].seconds / sampled)
-        # The reader knows where the own files are.
-        folder, file = os.path.split(own[0].file)
-        name = os.path.join(os.path.basename(folder), file) if file == "__init__.py" else file
-        place = _location(own[0]._asdict() | {"file": name})
+        place = _location(own[0].by_name_of_file()._asdict())
         of = "task time" if root == Root.TASKS else "the sampled time"
         yield "Your code", f"{place}: {time} with calls, {share} of {of}"
         return

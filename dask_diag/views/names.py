@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 
+from dask_diag.analysis.groups import environment_rows
 from dask_diag.model.recording import Recording
 
 
@@ -64,9 +65,7 @@ def first_line(location: str) -> int:
 
 def _pieces(recording: Recording) -> Iterator[tuple[str, int, str]]:
     """Name of each file, number of its first recorded line, and the text from there on."""
-    table = recording.environment
-    rows = table.filter(table.section.eq("calling code"))
-    for location, text in rows.tuples("name", "value"):
+    for location, text in environment_rows(recording, "calling code"):
         match = _LOCATION.match(location)
         if match:
             yield match["name"], first_line(location), text

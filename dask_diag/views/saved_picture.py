@@ -12,7 +12,7 @@ import numpy as np
 
 from dask_diag.analysis.functions import by_function, positions_among
 from dask_diag.analysis.intervals import Intervals, sums_of_rectangles
-from dask_diag.columns import IntArray
+from dask_diag.columns import IntArray, ratio
 from dask_diag.formatting import counted, seconds
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
@@ -190,7 +190,7 @@ def _lanes(tasks: Table, workers: Sequence[str], layers: int, duration: float, b
     together = ceil(len(workers) / _MOST_LANES)
     members = [workers[n : n + together] for n in range(0, len(workers), together)]
     lasted = tasks["stop"] - tasks["start"]
-    cpu = np.divide(tasks["cpu"], lasted, out=np.ones(len(tasks)), where=lasted > 0)
+    cpu = ratio(tasks["cpu"], lasted, 1.0)
     cpu = np.nan_to_num(cpu, nan=1.0).clip(0.0, 1.0)
     areas = [
         sums_of_rectangles(

@@ -13,7 +13,7 @@ from dask_diag.analysis.built_by import BY, BuiltBy, table_of_lines
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.findings.rules import find
-from dask_diag.analysis.groups import lookup, rows_by, workers_of
+from dask_diag.analysis.groups import lookup, rows_by, workers_of, workers_of_clusters
 from dask_diag.analysis.headline import (
     computations_of_tasks_alone,
     headline,
@@ -337,7 +337,7 @@ def _threads_used(recording: Recording) -> tuple[int, int]:
     """Number of known threads that started a task, of which none seceded, and of their workers."""
     tasks = recording.tasks
     is_known = ~np.isnan(tasks.start) & ~tasks.worker.eq(UNKNOWN_WORKER)
-    on_cluster = recording.workers.filter(~recording.workers.address.eq(""))
+    on_cluster = workers_of_clusters(recording)
     threads_of = lookup(on_cluster.worker, on_cluster.threads)
     lanes = tasks.worker[is_known]
     rows_of = rows_by(workers_of(lanes))

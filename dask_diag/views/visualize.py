@@ -38,6 +38,7 @@ from dask_diag.views.drawings import (
     stacked,
     with_rows,
 )
+from dask_diag.views.escaping import shown
 from dask_diag.views.findings import incomplete
 from dask_diag.views.page import Head, Page, Section, script
 from dask_diag.views.plots.activities import plot_activities
@@ -45,7 +46,7 @@ from dask_diag.views.plots.figures import SIZES, Options, new_figure
 from dask_diag.views.plots.layers import layers_of, plot_workers
 from dask_diag.views.plots.lines import measured
 from dask_diag.views.plots.time_axis import TimeAxis, overview
-from dask_diag.views.report.components import Figure, Part, Text, safe
+from dask_diag.views.report.components import Figure, Part, Text
 from dask_diag.views.report.figures import WORKERS, Figures, add_shades
 from dask_diag.views.report.header import head, head_of_memory
 from dask_diag.views.report.sections import FINDINGS, allocated
@@ -318,7 +319,7 @@ class ProfilePage:
         for plot, name, recording in self._drawn:
             self._change(plot, toolbar_location=plot.toolbar_location)
             if name == "cache":
-                label = f"Cached results ({safe(measured(recording), 40)})"
+                label = f"Cached results ({shown(measured(recording), 40)})"
                 self._change(plot.yaxis[0], axis_label=label)
         try:
             yield

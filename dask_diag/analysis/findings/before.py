@@ -18,6 +18,7 @@ from dask_diag.analysis.findings.rule import (
     Diagnosis,
     Evidence,
     Gain,
+    at_line,
     evidence,
     largest,
     largest_lines,
@@ -28,11 +29,12 @@ from dask_diag.analysis.findings.rule import (
     severity_of,
     simulated,
     where_of_intervals,
+    where_of_rows,
     where_of_tasks,
 )
 from dask_diag.analysis.findings.scheduling import gain_of_single_tasks
 from dask_diag.analysis.first_calls import COMPILERS
-from dask_diag.analysis.groups import lookup
+from dask_diag.analysis.groups import lookup, workers_of_clusters
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import (
     CLIENT,
@@ -45,6 +47,7 @@ from dask_diag.analysis.lines import (
     packages_seen,
     samples_below,
     samples_in_files,
+    samples_of_tasks,
     seconds_of_profilers,
 )
 from dask_diag.analysis.phases import not_of_graphs, times_of_phases
@@ -91,8 +94,7 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
     importing = sum(line.importing for line in lines)
     if took < LONG_START and sampled - importing < LONG_READING:
         return None
-    workers = recording.workers
-    joined = workers.joined[~workers.address.eq("")] - recording.start
+    joined = workers_of_clusters(recording).joined - recording.start
     joined = joined[(joined > 0) & (joined <= before.stop.max() - recording.start)]
     joined_after = float(joined.max(initial=0.0))
     is_waiting = joined_after > 0 and joined_after >= MOSTLY_CLUSTER * took
@@ -267,18 +269,16 @@ def _clusters_between(analysis: Analysis) -> Diagnosis | None:
     if lost < WORTH_REPORTING * wall:
         return None
     chosen = again > 0
-    lines = own_lines(recording, again)
     are_restarted = again[samples_below(recording, CLIENT, "restart")].sum() > lost / 2
     return Diagnosis(
         severity_of(lost / wall),
         Gain(lost),
         evidence(
             ("Workers were restarted" if are_restarted else "Clusters started and closed")
-            + " for {lost:seconds} of {wall:seconds} between computations"
-            + ", at {line}" * bool(lines),
+            + " for {lost:seconds} of {wall:seconds} between computations{line}",
             lost=lost,
             wall=wall,
-            line=str(lines[0]) if lines else "",
+            line=at_line(analysis, again),
         ),
         "call client.restart() only where workers keep memory after futures are released: each "
         "worker starts Python and imports again"
@@ -356,7 +356,7 @@ def first_call(analysis: Analysis) -> Diagnosis | None:
             "little data"
         )
         + "; or keep compiled code (numba: cache=True)",
-        where_of_tasks(analysis, np.isin(np.arange(len(analysis.tasks)), rows)),
+        where_of_rows(analysis, rows),
     )
 
 
@@ -375,7 +375,7 @@ def _compiling_in_each_run(analysis: Analysis) -> Diagnosis | None:
     np.minimum.at(ended, tasks.function.codes, np.where(np.isnan(tasks.stop), inf, tasks.stop))
     first_end = dict(zip(tasks.function.values, ended.tolist(), strict=True))
     since = np.array([first_end.get(name, inf) for name in samples.function.values])
-    is_later = samples.root.eq(Root.TASKS) & (samples.node >= 0)
+    is_later = samples_of_tasks(recording)
     is_later &= samples.start >= since[samples.function.codes]
     compiles = is_later & samples_in_files(recording, COMPILERS.search)
     took, total = (seconds_sampled(recording, chosen) for chosen in (compiles, is_later))

@@ -25,9 +25,9 @@ from dask_diag.analysis.findings.rule import (
     top_functions,
     where_of_tasks,
 )
-from dask_diag.analysis.groups import rows_of_workers
+from dask_diag.analysis.groups import rows_of_workers, workers_of_clusters
 from dask_diag.analysis.intervals import Intervals
-from dask_diag.analysis.task_times import worker_stop_times
+from dask_diag.analysis.task_times import transfers_between_workers, worker_stop_times
 from dask_diag.columns import IntArray
 from dask_diag.model.codes import Activity, Outcome
 
@@ -42,8 +42,7 @@ def transfer_bound(analysis: Analysis) -> Diagnosis | None:
     share = analysis.share_of_workers(waited)
     if share < WORTH_REPORTING:
         return None
-    transfers = analysis.recording.transfers
-    transfers = transfers.filter(transfers.activity.eq(Activity.TRANSFER))
+    transfers = transfers_between_workers(analysis.recording)
     took = transfers.stop - transfers.start
     seconds_of_tasks = sums_of_tasks(analysis.recording, transfers.task, took)
     functions = top_functions(analysis, seconds_of_tasks)
@@ -53,8 +52,7 @@ def transfer_bound(analysis: Analysis) -> Diagnosis | None:
     if (transfers.task < 0).any() or gain.seconds < WORTH_GAINING * analysis.computing:
         gain = Gain(waited / analysis.workers)
     advice = "reduce results in the tasks that create them, before other workers need them"
-    workers = analysis.recording.workers
-    hosts = workers.host[~workers.address.eq("")].tolist()
+    hosts = workers_of_clusters(analysis.recording).host.tolist()
     if len(hosts) > len(set(hosts)):
         advice += (
             "; or, if tasks release the GIL, run one worker per host with more threads, which "
@@ -154,9 +152,8 @@ def _are_limited(analysis: Analysis, lost: float) -> bool:
 
 def _busy_seconds(analysis: Analysis) -> dict[str, float]:
     """Seconds of the tasks of each worker of a cluster, or of any worker without a cluster."""
-    workers, lanes = analysis.recording.workers, analysis.tasks.worker
-    rows = rows_of_workers(lanes)
-    names = workers.worker[~workers.address.eq("")].tolist()
+    rows = rows_of_workers(analysis.tasks.worker)
+    names = workers_of_clusters(analysis.recording).worker.tolist()
     return {
         name: float(analysis.task_seconds[rows.get(name, _NONE)].sum()) for name in names or rows
     }

@@ -30,7 +30,7 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.groups import counts_by, rows_by, sums_by, totals_by
 from dask_diag.analysis.intervals import Intervals
-from dask_diag.analysis.lines import lines_of_io, own_lines, samples_below
+from dask_diag.analysis.lines import lines_of_io, own_lines, samples_below, samples_of_tasks
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.codes import (
@@ -38,11 +38,11 @@ from dask_diag.model.codes import (
     IN_TASKS,
     REPEATS,
     STORED_CHUNKS,
-    TOKEN,
     Activity,
     Outcome,
     Root,
 )
+from dask_diag.model.graph import NAMED_BY_DASK
 from dask_diag.model.recording import Recording
 
 REPEATED = 0.05
@@ -113,7 +113,7 @@ def chunks_read_again(analysis: Analysis) -> Diagnosis | None:
     table = table.filter(table.calls.eq(STORED_CHUNKS))
     if not len(table) or not analysis.in_tasks:
         return None
-    of_tasks = recording.samples.root.eq(Root.TASKS) & (recording.samples.node >= 0)
+    of_tasks = samples_of_tasks(recording)
     reads = [samples_below(recording, "dask/array/core.py", name) for name in READING]
     is_reading = of_tasks & np.logical_or.reduce(reads)
     reading, again = np.zeros((2, len(tasks)))
@@ -298,7 +298,7 @@ def _shares_of_steps(recording: Recording, function: str) -> dict[tuple[str, str
     for number, (_, calls) in enumerate(steps):
         for name in calls.split():
             of_names.setdefault(name, set()).add(number)
-    chosen = samples.root.eq(Root.TASKS) & samples.function.eq(function) & (samples.node >= 0)
+    chosen = samples_of_tasks(recording) & samples.function.eq(function)
     if samples.count[chosen].sum() < FEWEST_SAMPLES:
         return {}
     names = [name.rpartition(".")[2] for name in recording.frames.name.values]
@@ -339,7 +339,7 @@ def repeats(recording: Recording) -> _Repeats:
     ran: set[tuple[str, int]] = set()
     keys, codes = tasks.key[rows].tolist(), computations.codes[rows].tolist()
     for row, key, code in zip(rows.tolist(), keys, codes, strict=True):
-        if (key, code) in ran or not TOKEN.search(key):
+        if (key, code) in ran or not NAMED_BY_DASK.search(key):
             continue
         ran.add((key, code))
         is_counted[row] = True

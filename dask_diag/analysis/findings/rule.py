@@ -360,6 +360,11 @@ def where_of_tasks(analysis: Analysis, weights: FloatArray | BoolArray) -> Findi
     )
 
 
+def where_of_rows(analysis: Analysis, rows: IntArray | Sequence[int]) -> FindingLocation:
+    """Place of the tasks in some rows."""
+    return where_of_tasks(analysis, np.isin(np.arange(len(analysis.tasks)), rows))
+
+
 def samples_of(analysis: Analysis, where: FindingLocation) -> BoolArray:
     """Select the samples of tasks of the functions of a place."""
     samples = analysis.recording.samples

@@ -28,6 +28,7 @@ from dask_diag.analysis.findings.rule import (
     seconds_sampled,
     severity_of,
     where_of_intervals,
+    where_of_rows,
     where_of_tasks,
 )
 from dask_diag.analysis.groups import distinct_pairs
@@ -41,7 +42,7 @@ from dask_diag.analysis.task_times import (
     transfer_times,
     transfers_of_tasks,
 )
-from dask_diag.columns import BoolArray, FloatArray, IntArray
+from dask_diag.columns import BoolArray, FloatArray, IntArray, ratio
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import Activity
 from dask_diag.model.tables import Tasks
@@ -76,9 +77,8 @@ def serial_chain(analysis: Analysis) -> Diagnosis | None:
     if share < WORTH_REPORTING or _is_mostly_one_task(analysis, path):
         return None
     number = len(analysis.computations)
-    is_on_path = np.isin(np.arange(len(analysis.task_seconds)), path.tasks["task"])
     # Steps that need only the one before, as in time, combine nothing.
-    inputs = np.bincount(own_dependencies(analysis.recording).task, minlength=len(is_on_path))
+    inputs = np.bincount(own_dependencies(analysis.recording).task, minlength=len(analysis.tasks))
     return Diagnosis(
         severity_of(share),
         Gain(lost),
@@ -97,7 +97,7 @@ def serial_chain(analysis: Analysis) -> Diagnosis | None:
         compute_together(number)
         + "split the chain into independent parts (combine results in a tree, not one after "
         "another), or " * bool(np.median(inputs[path.tasks["task"]]) > 1) + "make its tasks faster",
-        where_of_tasks(analysis, is_on_path),
+        where_of_rows(analysis, path.tasks["task"]),
     )
 
 
@@ -156,8 +156,7 @@ def _cpu_during(tasks: Tasks, edges: FloatArray, chosen: BoolArray) -> float:
     """CPU seconds of tasks in the chosen intervals between edges, if CPU was used evenly."""
     meanwhile = StepFunction(edges, np.append(chosen, False))
     within = meanwhile.integral(tasks.stop) - meanwhile.integral(tasks.start)
-    took = tasks.stop - tasks.start
-    share = np.divide(within, took, out=np.zeros(len(tasks)), where=took > 0)
+    share = ratio(within, tasks.stop - tasks.start)
     return float(np.nansum(share * tasks.thread_cpu))
 
 
@@ -220,7 +219,7 @@ def batched_tasks(analysis: Analysis) -> Diagnosis | None:
     worst = max(batches, key=lambda batch: batch.waited)
     took = analysis.task_seconds[worst.rows]
     rows = np.concatenate([batch.rows for batch in batches])
-    where = where_of_tasks(analysis, np.isin(np.arange(len(analysis.tasks)), rows))
+    where = where_of_rows(analysis, rows)
     return Diagnosis(
         severity_of(gained / analysis.computing),
         Gain(gained, ESTIMATE),

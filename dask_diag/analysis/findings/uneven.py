@@ -27,6 +27,7 @@ from dask_diag.analysis.findings.rule import (
     severity_of,
     simulated,
     where_of_intervals,
+    where_of_rows,
     where_of_tasks,
 )
 from dask_diag.analysis.lines import samples_below
@@ -154,7 +155,7 @@ def straggler(analysis: Analysis) -> Diagnosis | None:
             line=_hottest_line(analysis.recording, row),
         ),
         advice,
-        where_of_tasks(analysis, np.isin(np.arange(len(tasks)), worst.rows)),
+        where_of_rows(analysis, worst.rows),
     )
 
 

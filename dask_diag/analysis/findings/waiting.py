@@ -42,7 +42,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_tasks,
 )
 from dask_diag.analysis.findings.scheduling import overhead_in_transit
-from dask_diag.analysis.groups import lookup
+from dask_diag.analysis.groups import lookup, workers_of_clusters
 from dask_diag.analysis.lines import (
     ProgramLine,
     line_of_samples,
@@ -50,10 +50,11 @@ from dask_diag.analysis.lines import (
     lines_outside_dask,
     program_lines,
     samples_below,
+    samples_of_tasks,
     seconds_waiting_for_threads,
 )
 from dask_diag.analysis.task_times import LARGE, TRANSFERS
-from dask_diag.columns import BoolArray, FloatArray
+from dask_diag.columns import BoolArray, FloatArray, ratio
 from dask_diag.formatting import count, seconds
 from dask_diag.model.codes import COMMITS, Activity, Root
 from dask_diag.model.recording import Recording
@@ -692,8 +693,7 @@ def _sleep_in_turns(analysis: Analysis) -> tuple[Sequence[ProgramLine], FloatArr
     asleep = analysis.waited(Activity.SLEEP)
     if not asleep or asleep < MOST_SLEEP * analysis.in_tasks:
         return None
-    samples = analysis.recording.samples
-    seconds_of_tasks = samples.root.eq(Root.TASKS) & (samples.node >= 0)
+    seconds_of_tasks = samples_of_tasks(analysis.recording)
     lines = program_lines(analysis.recording, _seconds_off_cpu(analysis, seconds_of_tasks))
     for rows in ([0], *([0, other] for other in range(1, BESIDE_THE_FIRST + 1))):
         if rows[-1] < len(lines):
@@ -725,8 +725,7 @@ def _slept_in_turns(
     at_line, sampled = seconds_by_task(is_at_line), seconds_by_task(seconds_of_tasks)
     took = np.nan_to_num(tasks.stop - tasks.start)
     # What was not sampled is divided as the rest of the task is.
-    share = np.divide(at_line, sampled, out=np.zeros(len(tasks)), where=sampled > 0)
-    slept: FloatArray = took * share
+    slept: FloatArray = took * ratio(at_line, sampled)
     is_known = (sampled > 0) & (took > 0)
     if _go_on_one_at_a_time(tasks.start[is_known], tasks.stop[is_known], slept[is_known]):
         return slept
@@ -924,8 +923,7 @@ def _thread_settings(analysis: Analysis, workers: int) -> str:
 
 def _processes(analysis: Analysis) -> int:
     """Number of worker processes that a cluster had, if all have the threads of the largest."""
-    workers = analysis.recording.workers
-    threads = int(workers.threads[~workers.address.eq("")].max(initial=1))
+    threads = int(workers_of_clusters(analysis.recording).threads.max(initial=1))
     return max(1, round(analysis.workers / threads))
 
 

@@ -13,7 +13,7 @@ from math import inf
 
 import numpy as np
 
-from dask_diag.analysis.groups import rows_by, rows_by_code, rows_of_workers, sums_by
+from dask_diag.analysis.groups import cpus_of_hosts, rows_by, rows_by_code, rows_of_workers, sums_by
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
 from dask_diag.analysis.simulation.work import Cluster, Columns, Row, Work
 from dask_diag.analysis.task_times import (
@@ -22,6 +22,7 @@ from dask_diag.analysis.task_times import (
     own_dependencies,
     start_times,
     transfer_times,
+    transfers_between_workers,
     worker_stop_times,
 )
 from dask_diag.columns import BoolArray, FloatArray, IntArray
@@ -436,8 +437,7 @@ class _Network:
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        transfers = recording.transfers
-        self._transfers = transfers.filter(transfers.activity.eq(Activity.TRANSFER))
+        self._transfers = transfers_between_workers(recording)
 
     @cached_property
     def speed(self) -> tuple[float, float]:
@@ -511,13 +511,11 @@ def _cluster_work(recorded: _Recorded, network: _Network) -> Work:
     inputs = np.full(len(rows), -inf)
     np.maximum.at(inputs, task, timestamps.collected[depends_on])
     ready = timestamps.submitted - recording.tasks.queued[rows]
-    hosts = rows_by(workers.host)
-    cpus = [int(workers.cpus[of_host].max()) for of_host in hosts.values()]
     latency, rate = network.speed
     cluster = Cluster(
         threads=max(int(np.median(workers.threads)), 1) if len(workers) else 1,
-        hosts=max(len(hosts), 1),
-        cpus=float(sum(cpus)) if cpus and min(cpus) > 0 else inf,
+        hosts=max(len(np.unique(workers.host.codes)), 1),
+        cpus=cpus_of_hosts(workers),
         is_one_process=len(workers) > 1 and len(set(workers.pid.tolist())) == 1,
         delay=np.fmax(ready - np.where(inputs > -inf, inputs, first), 0.0),
         nbytes=np.nan_to_num(recording.tasks.nbytes[rows]),

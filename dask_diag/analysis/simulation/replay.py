@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_diag.analysis.cpu import LEAST_FREE
 from dask_diag.analysis.simulation.work import Work
-from dask_diag.columns import FloatArray, IntArray
+from dask_diag.columns import FloatArray, IntArray, ratio
 from dask_diag.errors import DiagnosticError
 from dask_diag.formatting import counted
 
@@ -273,5 +273,4 @@ def least_seconds(work: Work, cpus: float, gils: float) -> float:
 
 def _shares(seconds: FloatArray, took: FloatArray) -> FloatArray:
     """Share of a CPU needed by each task, at most 1."""
-    shares = np.divide(seconds, took, out=np.zeros(len(took)), where=took > 0)
-    return np.minimum(shares, 1.0)
+    return np.minimum(ratio(seconds, took), 1.0)

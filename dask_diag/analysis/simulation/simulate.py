@@ -47,8 +47,8 @@ from dask_diag.analysis.simulation.task_seconds import (
     seconds_metered,
 )
 from dask_diag.analysis.simulation.work import STEPS, Row, Simulation, Work, table_of
-from dask_diag.analysis.task_times import TRANSFERS
-from dask_diag.columns import FloatArray, IntArray
+from dask_diag.analysis.task_times import TRANSFERS, transfers_between_workers
+from dask_diag.columns import FloatArray, IntArray, ratio
 from dask_diag.errors import DiagnosticError
 from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording, Sources, recording_of
@@ -236,8 +236,7 @@ class Simulator:
             steps = (getattr(work, name).sum() * times for work, times in works for name in STEPS)
             return float(sum(steps)) + sum(work.before * times for work, times in works)
         if activity == Activity.TRANSFER:
-            moved = self.recording.transfers
-            moved = moved.filter(moved.activity.eq(activity))
+            moved = transfers_between_workers(self.recording)
             return float((moved.stop - moved.start).sum())
         return float(self.metered.get(activity, self.by_task(activity)).sum())
 
@@ -462,7 +461,7 @@ class _ChangedComputation:
             seconds = seconds - less[label] * simulator.metered[label][work.rows]
         # What is left of a task without its metered code has activities in proportion.
         seconds = np.maximum(seconds, 0.0)
-        left = np.divide(seconds, work.seconds, np.ones(len(work)), where=work.seconds > 0)
+        left = ratio(seconds, work.seconds, 1.0)
         for activity in less.keys() & simulator.activities.keys():
             removed = less[activity] * left * simulator.activities[activity][work.rows]
             seconds = seconds - removed

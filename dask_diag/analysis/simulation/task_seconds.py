@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dask_diag.analysis.groups import sums_by
+from dask_diag.analysis.groups import sums_by, workers_of_clusters
 from dask_diag.analysis.waits import divided, seconds_of_workers, without_metered
-from dask_diag.columns import Categorical, FloatArray, IntArray
+from dask_diag.columns import Categorical, FloatArray, IntArray, ratio
 from dask_diag.model.codes import ACTIVITIES, Activity, Outcome
 from dask_diag.model.recording import Recording
 
@@ -63,13 +63,13 @@ def gil_shares(recording: Recording, waited: FloatArray) -> FloatArray:
     workers = _threads_of_a_process(recording)
     if workers < 2:
         return np.zeros(len(tasks))
-    share = np.divide(waits, total, out=np.zeros(len(total)), where=total > 0)
+    share = ratio(waits, total)
     return np.asarray(np.minimum(1.0, np.sqrt(share * workers / (workers - 1)))[functions.codes])
 
 
 def _threads_of_a_process(recording: Recording) -> int:
     """Number of workers sharing a GIL: of a local scheduler, or threads of a cluster's worker."""
-    computations, workers = recording.computations, recording.workers
+    computations = recording.computations
     local = computations.workers[~computations.scheduler.eq("distributed")]
-    threads = workers.threads[~workers.address.eq("")]
+    threads = workers_of_clusters(recording).threads
     return max(int(local.max(initial=1)), int(threads.max(initial=1)))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Hashable, Iterable
 from itertools import islice
 from typing import NamedTuple, TypeVar, cast
 
 from dask_diag.capture.lines.sites import Site, Sites
 from dask_diag.model.codes import LineSource
+from dask_diag.model.graph import TOKEN
 from dask_diag.system.interpreter import has_gil
 
 
@@ -21,7 +21,6 @@ class Origin(NamedTuple):
 
 BEFORE = Origin(None, LineSource.BEFORE)
 
-_TOKEN = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _COPY = 33
 """Length of what dask adds to names of collections that it hides from the optimizer: a dash and 32
 digits."""
@@ -92,7 +91,7 @@ class NamedSites:
                 return BEFORE if site is None else Origin(site, LineSource.NAME)
         if name in self.existing:
             return BEFORE
-        token = _TOKEN.search(name) if type(name) is str else None
+        token = TOKEN.search(name) if type(name) is str else None
         if token is None:
             return None
         self._index()
@@ -109,16 +108,11 @@ class NamedSites:
         new = max(0, len(recent) - self._indexed)
         self._indexed = len(recent)
         for name, site in list(islice(reversed(recent.items()), new))[::-1]:
-            token = _TOKEN.search(name) if type(name) is str else None
+            token = TOKEN.search(name) if type(name) is str else None
             if token is not None:
                 self._tokens.setdefault(token[0], site)
         if len(self._tokens) > 4 * self._most:
             self._tokens.clear()
-
-
-def name_of_key(key: Hashable) -> Hashable:
-    """The name of the layer or expression of a key."""
-    return key[0] if type(key) is tuple and key else key
 
 
 def plain_name(name: Hashable) -> Hashable:

@@ -9,10 +9,11 @@ import dask
 
 from dask_diag.capture.failures import traceback_of
 from dask_diag.capture.keys import function_of_key
-from dask_diag.capture.lines.names import Now, name_of_key, plain_name
+from dask_diag.capture.lines.names import Now, plain_name
 from dask_diag.capture.lines.sites import NOWHERE, Site
 from dask_diag.capture.lines.steps import EndedKinds
 from dask_diag.hooks.stack import keys_of_calls
+from dask_diag.model.graph import name_of_key
 
 _MOST_LINES = 10
 """Lines that are named, where it is not known which step of a fused task failed."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from dask_diag.capture.failures import passes_errors_on
 from dask_diag.capture.keys import function_of, function_of_key, is_plain
-from dask_diag.capture.lines.names import BEFORE, Capture, Origin, name_of_key, plain_name
+from dask_diag.capture.lines.names import BEFORE, Capture, Origin, plain_name
 from dask_diag.capture.lines.sites import NOWHERE
 from dask_diag.capture.task import leave_steps
 from dask_diag.hooks.stack import (
@@ -27,12 +27,11 @@ from dask_diag.hooks.stack import (
     Task,
     clocks_around_steps,
     execute_subgraph,
-    is_fused,
     is_lazy,
     machinery_files,
-    steps_of,
 )
 from dask_diag.model.codes import LineSource
+from dask_diag.model.graph import is_fused, name_of_key, names_of_steps, steps_of
 
 Graph = Mapping[Hashable, Any]
 Steps = Mapping[Hashable, int]
@@ -224,9 +223,7 @@ class TaskKinds(EndedKinds):
         """Where a task is from: its name says so, or tasks that depend on it, or nothing does."""
 
         def names_of(key: Hashable) -> list[Hashable]:
-            task = graph.get(key)
-            steps = [step for step, _, _ in steps_of(task)] if is_fused(task) else []
-            return [name_of_key(key), *map(name_of_key, steps)]
+            return [name_of_key(key), *names_of_steps(graph.get(key))]
 
         known = self._origin_of(name_of_key(key))
         return known or self._origin_of_dependents(key, dependents, names_of)
@@ -370,9 +367,8 @@ class StepTiming:
         seen = self._seen[name] = self._seen.get(name, -1) + 1
         if not _is_timed(seen):
             return task
-        names: dict[Hashable, int] = {}
-        keys = [key for key, _, _ in steps_of(task)]
-        steps = {key: names.setdefault(name_of_key(key), len(names)) for key in keys}
+        names = {name: number for number, name in enumerate(names_of_steps(task))}
+        steps = {key: names[name_of_key(key)] for key, _, _ in steps_of(task)}
         return timed_copy(task, steps, len(names), leave_steps) if len(names) > 1 else task
 
 

@@ -8,19 +8,20 @@ escapes in arguments as written: arguments have few.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import isnan
 from typing import NamedTuple
 
 import numpy as np
 
 from dask_diag._version import __version__
+from dask_diag.analysis.groups import rows_by
 from dask_diag.analysis.occupancy import ready_tasks
 from dask_diag.analysis.task_times import computation_stops, start_times
 from dask_diag.columns import Array, BoolArray, Categorical, FloatArray, IntArray
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.model.tables import Computations, Memory
+from dask_diag.model.tables import Computations
 from dask_diag.views.escaping import shown
 from dask_diag.views.exports.tables import ROWS, chunks, with_lines
 
@@ -196,7 +197,8 @@ def counters(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
         own, children = samples["memory"] / 1e6, samples["memory_children"] / 1e6
         both = {"this process (MB)": own, "child processes (MB)": children}
         yield from lines("memory", samples["time"], **both)
-    for label, series in _series(recording.memory):
+    for label, rows in rows_by(recording.memory.label).items():
+        series = recording.memory.filter(rows)
         for measure in ("rss", "pss", "uss"):
             measured = series.filter(~np.isnan(series[measure]))
             yield from lines(
@@ -204,13 +206,6 @@ def counters(recording: Recording, tracks: Tracks) -> Iterator[list[str]]:
                 measured["time"],
                 **{f"{measure} (MB)": measured[measure] / 1e6},
             )
-
-
-def _series(memory: Memory) -> Iterable[tuple[str, Memory]]:
-    labels = memory.label
-    return [
-        (label, memory.filter(labels.codes == code)) for code, label in enumerate(labels.values)
-    ]
 
 
 def texts_of_trace(recording: Recording) -> Iterator[str]:

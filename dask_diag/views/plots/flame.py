@@ -39,6 +39,7 @@ from dask_diag.analysis.call_tree import (
     are_functions,
     call_tree,
     folded_tree,
+    innermost,
     measures,
     merged_tree,
     package_of,
@@ -49,7 +50,7 @@ from dask_diag.analysis.call_tree import (
 )
 from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.analysis.lines import lines_of_nodes
-from dask_diag.columns import Array, BoolArray, Categorical, FloatArray, IntArray
+from dask_diag.columns import Array, BoolArray, Categorical, FloatArray, IntArray, ratio
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.model.codes import ROOTS, Activity, Root
 from dask_diag.model.recording import Recording
@@ -76,23 +77,19 @@ _FEW_SAMPLES = 100
 
 
 def plot_flame(recording: Recording, origin: float, duration: float, options: Options) -> LayoutDOM:
-    """The flame graph as one of the plots of a page, which all count time from `origin`."""
-    return flame_panel(recording, options, origin)
-
-
-def flame_panel(recording: Recording, options: Options, origin: float | None = None) -> LayoutDOM:
     """A flame graph with a timeline below, and widgets to choose a view, and to search.
 
     Parameters
     ----------
     recording : Recording
+    origin : float
+        Start of the timeline, in the recording's seconds.
+    duration : float
+        Ignored: the timeline ends with the recording.
     options : Options
         With an ``x_range`` the timeline has this range, and the graph counts the time that it
         shows.
-    origin : float, optional
-        Start of the timeline, in the recording's seconds; by default the recording's.
     """
-    begin = recording.start if origin is None else origin
     recording, left_out = without_waiting_scheduler(recording)
     nodes, node_of_sample = tree_and_nodes(recording)
     nodes, node_of_sample, merged = merge_short_calls(nodes, node_of_sample, is_missing(nodes))
@@ -100,13 +97,13 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
     (starts, stops), cells, keys = cells_of(recording, node_of_sample)
     lines = lines_of_nodes(recording, nodes)
     code, code_texts = code_of_lines(recording, nodes, lines)
-    spans = spans_of(recording, nodes, begin)
+    spans = spans_of(recording, nodes, origin)
     bars = empty_source("left right cpu waiting either")
     columns = columns_of(nodes, line=lines, code=code, folded=folded_node)
     models: dict[str, object] = {
         "nodes": ColumnDataSource(columns),
         "boxes": ColumnDataSource(boxes_of(folded)),
-        "cycles": ColumnDataSource({"start": starts - begin, "stop": stops - begin}),
+        "cycles": ColumnDataSource({"start": starts - origin, "stop": stops - origin}),
         "cells": ColumnDataSource(cells),
         # The folded tree has all names of the other tree, by the same codes, and more.
         "texts": {**texts_of(folded, options), "code": code_texts},
@@ -114,7 +111,7 @@ def flame_panel(recording: Recording, options: Options, origin: float | None = N
         "bars": bars,
         "resolution": float(np.median(stops - starts)) if len(starts) else 0.0,
     }
-    timeline = _timeline(recording.stop - begin or 1.0, spans, bars, options)
+    timeline = _timeline(recording.stop - origin or 1.0, spans, bars, options)
     warnings, remarks = [], []
     samples = float(nodes["total_count"][0])
     if 0 < samples < _FEW_SAMPLES:
@@ -649,7 +646,7 @@ def merge_short_calls(
     named = _are_shown(nodes) | (nodes["depth"] <= 2) | is_missing
     if len(nodes) <= _MOST_CALLS or named.all():
         return nodes, node_of_sample, 0
-    above = _nearest(named, nodes["parent"])
+    above = innermost(nodes["parent"], named)
     callers, caller = np.unique(above[~named], return_inverse=True)
     old = np.flatnonzero(named)
     row_of = np.full(len(nodes), -1, dtype=np.int64)
@@ -685,15 +682,6 @@ def _are_shown(nodes: Table) -> BoolArray:
     totals = [nodes[f"total_{unit}"] for unit in _UNITS]
     shown = [total >= _LEAST_SHARE * total[0] for total in totals if total[0] > 0]
     return np.any(shown, axis=0) if shown else np.ones(len(nodes), dtype=bool)
-
-
-def _nearest(named: BoolArray, parent: Array) -> IntArray:
-    """Nearest node that is not merged: the node itself, or a caller."""
-    nearest = list(range(len(named)))
-    for node, above in enumerate(parent.tolist()):
-        if not named[node]:
-            nearest[node] = nearest[above]
-    return np.array(nearest, dtype=np.int64)
 
 
 def _renamed(names: Categorical, rows: BoolArray, name: str) -> Categorical:
@@ -773,8 +761,7 @@ def differential_panel(before: Recording, after: Recording, options: Options) ->
 def _change_codes(nodes: Table) -> FloatArray:
     """Positions among the colors: 0 is all before, `2 * _STEPS` all after."""
     before, after = nodes["total_before"], nodes["total_after"]
-    both = before + after
-    change = np.divide(after - before, both, out=np.zeros(len(both)), where=both > 0)
+    change = ratio(after - before, before + after)
     return np.asarray(np.round(_STEPS * change) + _STEPS)
 
 

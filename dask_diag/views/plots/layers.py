@@ -26,7 +26,7 @@ from dask_diag.views.plots.figures import (
     quads,
     set_hover,
 )
-from dask_diag.views.plots.lines import add_limit, label_few_ticks
+from dask_diag.views.plots.lines import SPACE, add_limit, label_few_ticks
 from dask_diag.views.plots.time_axis import name_phases, shade_phases
 
 BINS = 600
@@ -183,10 +183,6 @@ def plot_workers(analysis: Analysis, layers: Sequence[Layer], options: Options) 
     return plot
 
 
-_SPACE = 1.08
-"""Height of the axis in highest values: a line at the top is seen."""
-
-
 def layers_of_cpu(made: CpuLayers) -> list[Layer]:
     """Layers of CPU use, the lowest first."""
     return [Layer(CPU_LAYERS[name], cpus) for name, cpus in made.cpus.items()]
@@ -205,7 +201,7 @@ def plot_cpu(made: CpuLayers, cpus: int, origin: float, options: Options) -> fig
     options : Options
     """
     layers = layers_of_cpu(made)
-    y_range = Range1d(0, _SPACE * max(float(cpus), _top_of(layers), 0.1))
+    y_range = Range1d(0, SPACE * max(float(cpus), _top_of(layers), 0.1))
     edges = made.edges - origin
     plot = new_figure(options, float(edges[-1]), y_range=y_range, height=110, title=None)
     label_few_ticks(plot, "CPUs")

@@ -207,7 +207,7 @@ def _measured_cpu(samples: Resources, start: float) -> FloatArray:
 
 # Memory of processes, on the same axis as cached results.
 
-_SPACE = 1.08
+SPACE = 1.08
 """Height of an axis in highest values: a line at the top is seen."""
 _NEAR = 2.0
 """A limit above so many peaks is not drawn: all else would be flat."""
@@ -256,7 +256,7 @@ def plot_process_memory(
 ) -> figure:
     """Draw resident memory, cached results, and the limit if it is near."""
     top = max(memory.peak, memory.limit if memory.is_limit_drawn else 0.0)
-    y_range = Range1d(0, _SPACE * top or 1e6)
+    y_range = Range1d(0, SPACE * top or 1e6)
     plot = new_figure(options, duration, y_range=y_range, height=110, title=None)
     label_few_ticks(plot, "Memory")
     plot.yaxis.formatter = number_ticks("B")

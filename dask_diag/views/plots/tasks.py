@@ -28,22 +28,24 @@ from bokeh.transform import dodge, transform
 
 from dask_diag.analysis.critical_path import last_dependencies
 from dask_diag.analysis.functions import by_function
-from dask_diag.analysis.groups import rows_by
+from dask_diag.analysis.groups import rows_by, workers_of_clusters
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.over_time import worker_layers
+from dask_diag.analysis.task_times import transfers_between_workers
 from dask_diag.columns import (
     Array,
     Categorical,
     FloatArray,
     IntArray,
     PrefixStrings,
+    ratio,
     smallest_integers,
 )
 from dask_diag.formatting import count, percent, seconds, size
 from dask_diag.model.codes import Activity, Outcome, WorkerEvent
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
-from dask_diag.model.tables import Transfers, WorkerEvents, Workers
+from dask_diag.model.tables import Transfers, WorkerEvents
 from dask_diag.views.assets import call, callback
 from dask_diag.views.colors import ABSENT, PAUSED, STRIPED, Look, look_of
 from dask_diag.views.escaping import shown
@@ -466,7 +468,7 @@ def _free_time(
     free: FloatArray = np.maximum(without_task, lanes - in_tasks)
     least = LEAST * max(lanes, 1) * BINS
     return made.edges, [
-        layer._replace(heights=np.divide(layer.heights, free, np.zeros(BINS), where=free > 0))
+        layer._replace(heights=ratio(layer.heights, free))
         for layer in layers_without_function(made)
         if layer.heights.sum() > least
     ]
@@ -583,14 +585,10 @@ def marks_in_lanes(recording: Recording) -> list[Look]:
     if (tasks.thread_cpu < tasks.stop - tasks.start).any():
         is_binned = len(tasks) > MOST_RECTANGLES
         present.insert(0, look_of(Activity.NONCPU) if is_binned else STRIPED)
-    workers = _workers_of_clusters(recording)
+    workers = workers_of_clusters(recording)
     if (workers.joined > recording.start).any() or not np.isnan(workers.left).all():
         present.append(ABSENT)
     return list(dict.fromkeys(present))
-
-
-def _workers_of_clusters(recording: Recording) -> Workers:
-    return recording.workers.filter(~recording.workers.address.eq(""))
 
 
 def _events(
@@ -598,7 +596,7 @@ def _events(
 ) -> tuple[Transfers, Categorical] | tuple[WorkerEvents, Categorical]:
     """Events of a kind, and the worker of each."""
     if kind == Activity.TRANSFER:
-        transfers = recording.transfers.filter(recording.transfers.activity.eq(kind))
+        transfers = transfers_between_workers(recording)
         return transfers, transfers.destination
     events = recording.worker_events.filter(recording.worker_events.event.eq(kind))
     return events, events.worker
@@ -608,7 +606,7 @@ def _draw_workers(
     plot: figure, recording: Recording, origin: float, duration: float, lanes: Sequence[str]
 ) -> None:
     """Draw the marks of a cluster's workers."""
-    workers = _workers_of_clusters(recording).to_dicts()
+    workers = workers_of_clusters(recording).to_dicts()
     lanes_of: dict[str, list[int]] = {}
     for lane, name in enumerate(lanes):
         lanes_of.setdefault(name.rpartition("/")[0], []).append(lane)

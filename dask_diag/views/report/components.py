@@ -12,17 +12,11 @@ from dask_diag.analysis.headline import is_known_why_no_tasks, why_no_tasks
 from dask_diag.formatting import count, percent
 from dask_diag.model.recording import Recording
 from dask_diag.views.colors import Look, text_color_on
-from dask_diag.views.escaping import shown
 
 _SEEN = 0.01
 """Share of the wall time that can be seen in its bar."""
 _LINE = 45
 """Pixels of a widget or a line of text, whose height is not given."""
-
-
-def safe(text: object, limit: int = 120) -> str:
-    """Text of the user on one line; the template escapes it."""
-    return shown(text, limit)
 
 
 class Part:

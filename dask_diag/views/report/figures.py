@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from math import nan
 from typing import cast
 
 import numpy as np
@@ -172,7 +173,7 @@ class Figures:
         """Memory of the processes, with cached results and the limit."""
         recording = self._recording
         limits = recording.computations.memory_limit
-        limit = float(np.nanmin(limits)) if (~np.isnan(limits)).any() else float("nan")
+        limit = float(np.nanmin(limits)) if (~np.isnan(limits)).any() else nan
         cached: StepFunction | None = None
         if recording.metric_unit == BYTES and len(recording.cached_results):
             total = self._analysis.cached_levels[1]

@@ -16,6 +16,7 @@ from dask_diag.analysis.over_time import NO_TASK, activities_over_time
 from dask_diag.columns import FloatArray
 from dask_diag.formatting import count, counted, percent, seconds
 from dask_diag.views.colors import OTHER, look_of, stacking_order
+from dask_diag.views.escaping import shown
 from dask_diag.views.lines import bounded, memory_growth
 from dask_diag.views.plots.figures import pack
 from dask_diag.views.plots.layers import BINS
@@ -26,7 +27,6 @@ from dask_diag.views.report.components import (
     Part,
     Piece,
     not_there,
-    safe,
 )
 from dask_diag.views.report.figures import Figures
 
@@ -54,7 +54,7 @@ def functions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     functions = [record["function"] for record in records[:_FUNCTIONS]]
     others = [record["function"] for record in records[_FUNCTIONS:]]
     left_out = len(others)
-    names = [safe(name, 60) for name in functions]
+    names = [shown(name, 60) for name in functions]
     colors = [figures.colors[name] for name in functions]
     if left_out:
         names.append(f"({counted(left_out, 'more function')})")

@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rules import find
+from dask_diag.analysis.groups import environment_rows
 from dask_diag.analysis.memory import peak_allocations, peak_snapshots, series_of
 from dask_diag.formatting import count, counted, percent, seconds, size
 from dask_diag.model.codes import PHASES, Activity
@@ -17,7 +18,7 @@ from dask_diag.views.colors import look_of, stacking_order
 from dask_diag.views.escaping import shown
 from dask_diag.views.lines import allocation_place, point_of
 from dask_diag.views.page import Head
-from dask_diag.views.report.components import WallBar, WallPart, safe
+from dask_diag.views.report.components import WallBar, WallPart
 from dask_diag.views.summary import outcome, sentence
 
 _LEAST = 0.0005
@@ -42,7 +43,7 @@ def head_of_memory(recording: Recording) -> Head | None:
         return None
     name, times, sizes = max(series, key=lambda line: float(line[2].max()))
     at = int(sizes.argmax())
-    title = f"Peak {size(sizes[at])} at {seconds(times[at] - recording.start)} in {safe(name, 40)}"
+    title = f"Peak {size(sizes[at])} at {seconds(times[at] - recording.start)} in {shown(name, 40)}"
     near = [one.label for one in peak_snapshots(recording) if point_of(one) == "peak"]
     rows = [
         row for row in peak_allocations(recording, by="line").to_dicts() if row["label"] == name
@@ -71,13 +72,10 @@ def when(recording: Recording) -> str:
 
 def _script(recording: Recording) -> Iterator[str]:
     """The first location that computed, if recorded."""
-    table = recording.environment
-    if len(table):
-        locations = table.filter(table.section.eq("calling code")).name.tolist()
+    for name, _ in environment_rows(recording, "calling code")[:1]:
         # A notebook's cell is named by the line in it that called dask.
-        yield from (
-            safe(name, 80) for name in locations[:1] if not name.startswith(("as given", _CELL))
-        )
+        if not name.startswith(("as given", _CELL)):
+            yield shown(name, 80)
 
 
 def _call_sites(recording: Recording) -> Iterator[str]:
@@ -94,8 +92,8 @@ def _place(site: str) -> str:
     """A line that called dask: of a file, or of a notebook's cell."""
     cell, _, line = site.rpartition(":")
     if cell.startswith(_CELL):
-        return f"in a notebook, {safe(cell, 20)}, line {safe(line, 20)}"
-    return f"at {safe(site, 80)}"
+        return f"in a notebook, {shown(cell, 20)}, line {shown(line, 20)}"
+    return f"at {shown(site, 80)}"
 
 
 def wall_bar(analysis: Analysis) -> WallBar | None:

@@ -17,8 +17,9 @@ from dask_diag.analysis.facts import MOST_SIMULATED, Analysis
 from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.simulation.schedulers import result_sizes
 from dask_diag.views.built_by import on_work_built_before, sources_of
+from dask_diag.views.escaping import shown
 from dask_diag.views.plots.figures import pack
-from dask_diag.views.report.components import Part, SourceFile, SourceRow, SourceTable, Text, safe
+from dask_diag.views.report.components import Part, SourceFile, SourceRow, SourceTable, Text
 from dask_diag.views.report.figures import Figures
 
 _AROUND = 2
@@ -34,7 +35,7 @@ def lines(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         return
     sizes = result_sizes(recording) if len(tasks) * 10 <= MOST_SIMULATED else None
     function_of = lookup(tasks.group, tasks.function)
-    shown: dict[SourceLine, int] = {}
+    row_of: dict[SourceLine, int] = {}
     modes: dict[str, dict[int, list[object]]] = {by: {} for by in BY}
     for by, of_rows in modes.items():
         built = BuiltBy.of(recording, by)
@@ -42,9 +43,9 @@ def lines(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         for record in table_of_lines(recording, built, sizes).to_dicts():
             place = SourceLine.of_row(record)
             _, groups = works[place]
-            of_rows[shown.setdefault(place, len(shown))] = [
+            of_rows[row_of.setdefault(place, len(row_of))] = [
                 *(None if isnan(record[name]) else record[name] for name in _MEASURES),
-                *(record["tasks"], safe(record["functions"], 60)),
+                *(record["tasks"], shown(record["functions"], 60)),
                 figures.colors[function_of[groups[0]]] if groups else "",
                 groups,
             ]
@@ -52,16 +53,16 @@ def lines(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     numbers = figures.task_numbers
     group[numbers[numbers >= 0]] = tasks.group[numbers >= 0] + 1
     yield SourceTable(
-        list(_files(analysis, shown)), {"modes": modes, "groups": pack({"group": group})}
+        list(_files(analysis, row_of)), {"modes": modes, "groups": pack({"group": group})}
     )
     yield from (Text([text]) for _, text in on_work_built_before(analysis.lines))
 
 
-def _files(analysis: Analysis, shown: dict[SourceLine, int]) -> Iterator[SourceFile]:
+def _files(analysis: Analysis, row_of: dict[SourceLine, int]) -> Iterator[SourceFile]:
     """The files, each with its lines in order; work without a line is in none."""
     sources, marks = sources_of(analysis.recording), _marks(analysis)
-    for file in dict.fromkeys(file for file, _, _ in shown):
-        of_file = {line: row for (of, line, _), row in shown.items() if of == file and line}
+    for file in dict.fromkeys(file for file, _, _ in row_of):
+        of_file = {line: row for (of, line, _), row in row_of.items() if of == file and line}
         source = dict.fromkeys(of_file, "") | sources.get(file, {})
         near = {line + n for line in of_file for n in range(-_AROUND, _AROUND + 1)}
         if file:
@@ -70,8 +71,8 @@ def _files(analysis: Analysis, shown: dict[SourceLine, int]) -> Iterator[SourceF
                 for line, text in sorted(source.items())
                 for pieces in [_pieces(text[:_LONGEST], marks.get((file, line), ()))]
             ]
-            yield SourceFile(safe(os.path.basename(file), 60), rows)
-    unknown = [(row, text) for (_, line, text), row in shown.items() if not line]
+            yield SourceFile(shown(os.path.basename(file), 60), rows)
+    unknown = [(row, text) for (_, line, text), row in row_of.items() if not line]
     rows = [SourceRow(row, "", [(text, False)], False) for row, text in unknown]
     if rows:
         yield SourceFile("", rows)
@@ -96,7 +97,7 @@ def _pieces(text: str, marks: Iterable[slice]) -> list[tuple[str, bool]]:
         is_marked[part] = True
     cuts = [0, *(1 + np.flatnonzero(np.diff(is_marked))).tolist(), len(text)]
     return [
-        (safe(text[start:stop].replace("\t", "    "), _LONGEST), bool(is_marked[start]))
+        (shown(text[start:stop].replace("\t", "    "), _LONGEST), bool(is_marked[start]))
         for start, stop in pairwise(cuts)
         if start < stop
     ]

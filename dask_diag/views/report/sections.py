@@ -13,7 +13,12 @@ from dask_diag.analysis.chunks import branches, chunks, rates_over_time
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import Finding
 from dask_diag.analysis.findings.rules import CODES, find
-from dask_diag.analysis.groups import rows_of_workers, worker_order
+from dask_diag.analysis.groups import (
+    environment_rows,
+    rows_of_workers,
+    worker_order,
+    workers_of_clusters,
+)
 from dask_diag.analysis.memory import GROWTHS, peak_allocations, peak_snapshots
 from dask_diag.analysis.task_times import stop_times, worker_stop_times
 from dask_diag.analysis.what_if import predictions as table_of
@@ -22,11 +27,12 @@ from dask_diag.model.codes import Outcome
 from dask_diag.model.recording import Recording
 from dask_diag.model.table import Table
 from dask_diag.views.colors import LIMIT, OTHER, FunctionColors, Look
-from dask_diag.views.escaping import short_key
+from dask_diag.views.escaping import short_key, shown
 from dask_diag.views.findings import (
     EXPLAIN,
     address_of_page,
     fix,
+    folded,
     location,
     no_findings,
     saving,
@@ -64,7 +70,6 @@ from dask_diag.views.report.components import (
     Wide,
     not_there,
     of_first,
-    safe,
 )
 from dask_diag.views.report.figures import Figures, with_one_axis
 from dask_diag.views.report.functions import functions
@@ -85,12 +90,10 @@ def findings(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     if overlap:
         yield Text([overlap])
     if found:
-        low = [finding for finding in found if finding.severity == "low"]
-        others = [finding for finding in found if finding.severity != "low"]
-        yield Findings(others or low)
-        if others and low:
-            names = ", ".join(finding.code for finding in low)
-            yield Fold([Findings(low)], f"{counted(len(low), 'finding')} of low severity: {names}")
+        first, low, title = folded(found)
+        yield Findings(first)
+        if low:
+            yield Fold([Findings(low)], title)
     else:
         yield Text([no_findings(analysis)])
         title = f"The {counted(len(CODES), 'rule')} that were tried"
@@ -103,8 +106,8 @@ def _shown(finding: Finding, recording: Recording) -> ShownFinding:
         code=finding.code,
         severity=finding.severity,
         saving=saving(finding),
-        evidence=safe(finding.evidence, 600),
-        advice=safe(fix(finding.advice), 400),
+        evidence=shown(finding.evidence, 600),
+        advice=shown(fix(finding.advice), 400),
         where=location(finding, recording),
         intervals=[(left - start, right - start) for left, right in finding.where.intervals],
         command=f"{EXPLAIN} {finding.code}",
@@ -191,7 +194,7 @@ _COLUMNS_OF_WORKERS = (
 def workers(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """Each worker of a cluster: its place, its times, and its tasks."""
     recording = analysis.recording
-    rows = recording.workers.filter(~recording.workers.address.eq("")).to_dicts()
+    rows = workers_of_clusters(recording).to_dicts()
     if not rows:
         return
     rows.sort(key=lambda row: (row["host"], worker_order(row["worker"])))
@@ -209,11 +212,11 @@ def workers(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         joined = row["joined"] - recording.start
         measured = row["version"] if row["measured"] else f"{row['version']} (did not measure)"
         return (
-            safe(row["worker"], 60),
-            safe(row["host"], 60),
-            safe(row["address"], 60),
-            safe(str(measured).strip(), 60),
-            safe(row["reason"], 60),
+            shown(row["worker"], 60),
+            shown(row["host"], 60),
+            shown(row["address"], 60),
+            shown(str(measured).strip(), 60),
+            shown(row["reason"], 60),
             seconds(joined) if joined > 0 else "before",
             "" if isnan(row["left"]) else seconds(row["left"] - recording.start),
             str(row["pid"] or ""),
@@ -259,7 +262,7 @@ def _grid(caption: str, table: Table, texts: int = 1) -> Grid:
 
     def cell(name: str, value: Any) -> str:
         if isinstance(value, str):
-            return safe(short_path(value), 100)
+            return shown(short_path(value), 100)
         text = count if isinstance(value, int) else _UNITS.get(table.unit_of(name), amount)
         return "" if isnan(value) else text(value)
 
@@ -312,7 +315,7 @@ def _growth(usage: Sequence[Record], colors: FunctionColors) -> Iterator[Part]:
         "Growth while tasks ran" + of_first(len(usage), _FUNCTIONS),
         [
             (
-                safe(row["function"], 60),
+                shown(row["function"], 60),
                 f"{counted(row['tasks'], 'task')}, {count(row['sampled'])} seen",
                 ", ".join(
                     f"{name} {bounded(row['bound'], row[column])}"
@@ -333,7 +336,7 @@ def _growth(usage: Sequence[Record], colors: FunctionColors) -> Iterator[Part]:
 
 
 def _key_of_names(caption: str, names: list[str], colors: FunctionColors) -> Key:
-    looks = [Look(safe(name, 40), colors[name]) for name in names[:_FUNCTIONS]]
+    looks = [Look(shown(name, 40), colors[name]) for name in names[:_FUNCTIONS]]
     return Key(caption, looks, len(names) - len(looks))
 
 
@@ -343,25 +346,25 @@ def allocated(recording: Recording) -> Iterator[Part]:
     lines = peak_allocations(recording, by="line").to_dicts()
 
     def file(row: Record) -> str:
-        return safe(short_path(row["file"]), 60)
+        return shown(short_path(row["file"]), 60)
 
     for snapshot in peak_snapshots(recording):
-        block = f" in {safe(snapshot.label, 40)}" if snapshot.label else ""
+        block = f" in {shown(snapshot.label, 40)}" if snapshot.label else ""
         of_block = [row for row in functions if row["label"] == snapshot.label]
         yield Grid(
             f"Allocated at {point_of(snapshot)}{block}" + of_first(len(of_block), _FUNCTIONS),
             ("function", "file", "bytes", "blocks"),
             [
-                (safe(row["function"], 60), file(row), size(row["bytes"]), count(row["blocks"]))
+                (shown(row["function"], 60), file(row), size(row["bytes"]), count(row["blocks"]))
                 for row in of_block[:_FUNCTIONS]
             ],
             texts=2,
         )
         rows = [
             (
-                safe(row["function"], 60),
+                shown(row["function"], 60),
                 f"{file(row)}:{row['line']}" if row["line"] else "",
-                safe(row["code"], 120),
+                shown(row["code"], 120),
                 size(row["bytes"]),
                 count(row["blocks"]),
             )
@@ -384,7 +387,7 @@ def cache(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     if plot is None:
         yield not_there("cached results", "CacheProfiler", recording)
         return
-    metric = safe(measured(recording), 40)
+    metric = shown(measured(recording), 40)
     # Outside a report the axis has the name that dask gave it.
     plot.model.yaxis.axis_label = f"Cached results ({metric})"
     text = (
@@ -438,11 +441,11 @@ def tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
             ("key", "function", "exception", "message", "raised at"),
             [
                 (
-                    safe(short_key(row["key"])),
-                    safe(row["function"], 40),
-                    safe(row["error"], 60),
-                    safe(row["error_message"], 300),
-                    safe(row["error_location"], 400),
+                    shown(short_key(row["key"]), 120),
+                    shown(row["function"], 40),
+                    shown(row["error"], 60),
+                    shown(row["error_message"], 300),
+                    shown(row["error_location"], 400),
                 )
                 for row in tasks.filter(rows).to_dicts()
             ],
@@ -468,9 +471,9 @@ def tasks(analysis: Analysis, figures: Figures) -> Iterator[Part]:
             ("key", "function", "worker", "outcome", "started", "took", "CPU"),
             [
                 (
-                    safe(short_key(row["key"])),
-                    safe(row["function"], 40),
-                    safe(row["worker"], 40),
+                    shown(short_key(row["key"]), 120),
+                    shown(row["function"], 40),
+                    shown(row["worker"], 40),
                     row["outcome"],
                     seconds(began),
                     seconds(length),
@@ -517,7 +520,7 @@ def critical_path(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         _COLUMNS_OF_PATHS,
         [
             (
-                safe(names.get(row["computation"], "computation"), 40),
+                shown(names.get(row["computation"], "computation"), 40),
                 *(seconds(row[name]) for name in ("wall", "length", "cpu_scheduler", "work")),
                 str(row["workers"]),
                 f"{amount(row['max_speedup'])}×",
@@ -530,7 +533,7 @@ def critical_path(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         ("function", "tasks", "time", "share"),
         [
             (
-                safe(row["function"], 60),
+                shown(row["function"], 60),
                 count(row["tasks"]),
                 seconds(row["seconds"]),
                 percent(row["share"]),
@@ -539,7 +542,7 @@ def critical_path(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         ],
     )
     rows = [
-        (safe(row["key"]), safe(row["function"], 60), seconds(row["seconds"]))
+        (shown(row["key"], 120), shown(row["function"], 60), seconds(row["seconds"]))
         for row in path.tasks.filter(slice(_CHAIN)).to_dicts()
     ]
     caption = "In order" + of_first(len(path.tasks), _CHAIN)
@@ -563,7 +566,7 @@ def predictions(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         yield Text([f"Too many tasks to simulate here ({count(tasks)}): run dask-diag what-if."])
         return
     table = table_of(analysis.simulator)
-    rows = [tuple(map(safe, row)) for row in prediction_rows(table)]
+    rows = [tuple(shown(cell, 120) for cell in row) for row in prediction_rows(table)]
     yield Grid("Predicted wall time", HEADINGS, rows)
     for note in notes(analysis.recording, table):
         yield Text([note])
@@ -574,13 +577,15 @@ _CODE = 20_000
 
 def calling_code(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     """The code that computed; characters that cannot be printed are spelled out."""
-    rows = _environment(analysis.recording, "calling code")
+    rows = environment_rows(analysis.recording, "calling code")
     if not rows:
         yield Text(["The calling code was not recorded, or its source file was not found."])
     for path, text in rows:
-        lines = [safe(line.expandtabs(), 500) for line in text[:_CODE].split("\n")]
+        lines = [shown(line.expandtabs(), 500) for line in text[:_CODE].split("\n")]
         code = "\n".join(lines) + ("\n…" if len(text) > _CODE else "")
-        yield Code(safe(path), code, first_line(path), computing_lines(analysis.recording, path))
+        yield Code(
+            shown(path, 120), code, first_line(path), computing_lines(analysis.recording, path)
+        )
 
 
 def environment(analysis: Analysis, figures: Figures) -> Iterator[Part]:
@@ -591,7 +596,10 @@ def environment(analysis: Analysis, figures: Figures) -> Iterator[Part]:
         return
 
     def grid(section: str, columns: tuple[str, str] = ("", "")) -> Grid:
-        rows = [(safe(name), safe(value, 300)) for name, value in _environment(recording, section)]
+        rows = [
+            (shown(name, 120), shown(value, 300))
+            for name, value in environment_rows(recording, section)
+        ]
         return Grid(section.capitalize(), columns, rows, texts=2)
 
     yield grid("versions")
@@ -599,12 +607,6 @@ def environment(analysis: Analysis, figures: Figures) -> Iterator[Part]:
     configuration = grid("configuration", ("name", "value"))
     entries = counted(len(configuration.rows), "entry", "entries")
     yield Fold([configuration], f"dask's configuration ({entries})")
-
-
-def _environment(recording: Recording, section: str) -> list[tuple[str, str]]:
-    table = recording.environment
-    rows = table.filter(table.section.eq(section))
-    return list(rows.tuples("name", "value"))
 
 
 FINDINGS = Section("findings", "Findings", findings, is_on_top=True)

@@ -7,12 +7,13 @@ them, has the same: by it they are known.
 Reads of a stored array count by the slices that tasks take of it: chunks are read again as the
 borders of dask's chunks cross theirs.
 
+Of computations inside of tasks, the inputs are looked at: whether an earlier one had the same.
+
 On a cluster the scheduler has the graph: `shipping` sends the text of this module there.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import prod
@@ -21,20 +22,15 @@ from typing import Any, NamedTuple
 
 from dask.utils import funcname
 
-from dask_diag.cluster.wire import name_of_key, steps_inside
+from dask_diag.model.graph import NAMED_BY_DASK, block_of, is_fused, name_of_key, steps_of
 
 MOST_KEYS = 100_000
-"""Keys of steps that are remembered, as hashes: about 8 MB. Later ones are not counted."""
-_NAMED_BY_DASK = re.compile(
-    r"-(?:[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?![0-9a-f])"
-)
-
-
+"""Keys that are remembered, as hashes: about 8 MB. Later ones are not counted."""
 _HAVE_STEPS = "dict", "Task"
 """Classes of the first argument of fused tasks, and of tasks that parse a block of a file."""
 
 
-class Again(NamedTuple):
+class RepeatedStep(NamedTuple):
     """Steps of one name in the tasks of one name, and how many of them ran before.
 
     `calls` are the names of the functions that the step calls, separated by spaces; empty for a
@@ -48,7 +44,7 @@ class Again(NamedTuple):
     repeats: int
 
 
-def steps_again(tasks: Iterable[tuple[Hashable, Any]], seen: set[int]) -> list[Again]:
+def steps_again(tasks: Iterable[tuple[Hashable, Any]], seen: set[int]) -> list[RepeatedStep]:
     """Count steps of tasks that ran before, and remember them.
 
     Those of tasks without a repeat are left out. Computations that overlap may both be the first:
@@ -62,19 +58,16 @@ def steps_again(tasks: Iterable[tuple[Hashable, Any]], seen: set[int]) -> list[A
             continue
         if task.args[0].__class__.__name__ not in _HAVE_STEPS:
             continue
-        is_whole = not steps_inside(task)
-        for name, step, block in [(key, task, key)] if is_whole else _steps_of(task, key):
-            # The steps of a block have names only: the block is the task's.
-            inside = block[1:] if type(name) is str and isinstance(block, tuple) else ()
-            step_key = (name, *inside) if inside else name
-            read = _block_of(step)
+        is_whole = not is_fused(task)
+        for step_key, step in _steps(key, task):
+            read = block_of(step)
             if is_whole and read is None:
                 continue
             names = _head(key), _head(step_key)
             group = groups.get(names)
             if group is None:
                 # The user may give a name to other work, too.
-                group = groups[names] = [0, 0, step, bool(_NAMED_BY_DASK.search(str(names[1])))]
+                group = groups[names] = [0, 0, step, bool(NAMED_BY_DASK.search(str(names[1])))]
             group[0] += 1
             if group[3]:
                 hashed = hash(step_key if read is None else read)
@@ -86,26 +79,37 @@ def steps_again(tasks: Iterable[tuple[Hashable, Any]], seen: set[int]) -> list[A
         seen |= new
     repeated = {names[0] for names, group in groups.items() if group[1]}
     return [
-        Again(*names, " ".join(_calls_of(step)), runs, repeats)
+        RepeatedStep(*names, " ".join(_calls_of(step)), runs, repeats)
         for names, (runs, repeats, step, _) in groups.items()
         if names[0] in repeated
     ]
 
 
-def _steps_of(task: Any, key: Hashable) -> Iterator[tuple[Hashable, Any, Hashable]]:
-    """Steps that call functions, as `dask_diag.hooks.stack.steps_of` has them."""
-    for name, step in steps_inside(task).items():
-        if steps_inside(step):
-            yield from _steps_of(step, name if type(name) is tuple else key)
-        elif type(step).__name__ == "Task":
-            yield name, step, key
+def repeated_input(graph: Mapping[Hashable, Any], seen: set[int]) -> Hashable:
+    """The key of an input if an earlier computation had most inputs of this one; else None.
+
+    Inputs are tasks, and steps of fused tasks, without inputs of their own. They are remembered.
+    """
+    inputs = {
+        hash(block_of(step) or step_key): step_key
+        for key, task in graph.items()
+        for step_key, step in _steps(key, task)
+        if type(step).__name__ == "Task"
+        and not step.dependencies
+        and NAMED_BY_DASK.search(str(step_key))
+    }
+    again = [step_key for hashed, step_key in inputs.items() if hashed in seen]
+    if len(seen) < MOST_KEYS:
+        seen.update(inputs)
+    return again[0] if len(again) > len(inputs) / 2 else None
 
 
-def _block_of(task: Any) -> Hashable:
-    """The key of the block of a file that a task reads and parses; None for other tasks."""
-    first: Any = task.args[0] if task.args else None
-    key = first.key if type(first).__name__ == "Task" else None
-    return key if type(key) is str and key.startswith("read-block-") else None
+def _steps(key: Hashable, task: Any) -> Iterator[tuple[Hashable, Any]]:
+    """Steps of a fused task, each with a key of its own; of other tasks the task itself."""
+    for name, step, block in steps_of(task, key) if is_fused(task) else [(key, task, key)]:
+        # The steps of a block have names only: the block is the task's.
+        inside = block[1:] if type(name) is str and isinstance(block, tuple) else ()
+        yield (name, *inside) if inside else name, step
 
 
 def _head(key: Hashable) -> Any:
@@ -141,7 +145,7 @@ _MOST_WRAPPERS = 8
 """Objects around a stored array, such as those of xarray, that are looked into."""
 
 
-def chunks_read_again(graph: Mapping[Hashable, Any]) -> Iterator[Again]:
+def chunks_read_again(graph: Mapping[Hashable, Any]) -> Iterator[RepeatedStep]:
     """Stored arrays whose chunks the tasks of a graph read several times."""
     # Without calls: it is asked for each task.
     size = len(_ORIGINAL)
@@ -156,7 +160,7 @@ def chunks_read_again(graph: Mapping[Hashable, Any]) -> Iterator[Again]:
     for (name, source), parts in slices.items():
         reads, chunks = _reads(parts, *stored[source])
         if reads >= _TIMES * chunks > 0:
-            yield Again(name, source[size:], "", reads, reads - chunks)
+            yield RepeatedStep(name, source[size:], "", reads, reads - chunks)
 
 
 def _parts_of(task: Any, stored: Collection[str]) -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -173,7 +177,7 @@ def _parts_of(task: Any, stored: Collection[str]) -> Iterator[tuple[str, tuple[A
     if source is not None and part is not None:
         yield source, part
         return
-    for step in steps_inside(task).values():
+    for step in task.args[0].values() if is_fused(task) else ():
         yield from _parts_of(step, stored)
 
 
