@@ -228,6 +228,7 @@ PAIRS = {
         lambda values=LARGE[:20_000].tolist(): statistics.stdev(values),
         lambda values=LARGE[:20_000].tolist(): np.std(values, ddof=1),
     ),
+    "text for people": (lambda: FRAME.to_string(), lambda: FRAME.to_csv()),
     "patterns": (lambda: patterns(range(600)), lambda: patterns([3] * 600)),
     "yaml": (yaml_slow, yaml_fast),
     "execute": (lambda: asked(SLOW), lambda: asked(INDEXED)),

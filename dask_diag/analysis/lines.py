@@ -479,6 +479,24 @@ def cpu_share_of_linear_algebra(recording: Recording) -> float:
     return float(cpu[_samples_in(recording, is_call)].sum() / cpu.sum()) if cpu.sum() else nan
 
 
+MOST_LINES_OF_CALLS = 12
+"""Lines that have most of the time of code which mostly runs compiled calls."""
+_MOST = 0.8
+
+
+def runs_python(recording: Recording) -> bool:
+    """Whether tasks mostly run Python code, which needs the GIL, and not long calls of other code.
+
+    Where a call is long the same line has many samples; the interpreter is everywhere.
+    """
+    samples, tree = recording.samples, recording.call_tree
+    is_task = samples_of_tasks(recording)
+    line = lines_of_frames(recording).codes[tree.frame[samples.node[is_task]]]
+    seconds = np.sort(np.bincount(line, samples.seconds[is_task]))[::-1]
+    enough = np.searchsorted(np.cumsum(seconds), _MOST * seconds.sum())
+    return bool(enough >= MOST_LINES_OF_CALLS)
+
+
 def files_of_nodes(recording: Recording, matches: Callable[[str], object]) -> BoolArray:
     """Select the nodes of the call tree by file, a path with slashes."""
     return _nodes(recording, recording.frames.file, lambda file: matches(file.replace("\\", "/")))

@@ -100,6 +100,11 @@ class OwnThread(threading.Thread):
                 _own.live.pop(native_id, None)
 
 
+def own_threads_alive() -> int:
+    """Number of running threads of dask_diag."""
+    return len(_own.live)
+
+
 def _after_fork() -> None:
     """Reset in the child of a fork: threads are gone, and the lock may have been held."""
     _own.__init__()  # type: ignore[misc]

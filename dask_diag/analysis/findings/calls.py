@@ -152,6 +152,12 @@ FASTER: tuple[FasterCall, ...] = (
         "log once for many rows, or filter messages by level",
     ),
     FasterCall(
+        r"pandas/core/(frame|series|generic)\.py:(to_string|__repr__)",
+        "writes a table as text for people, in Python code",
+        "do so only where the text is shown: f-strings in calls of logging are made at each level "
+        "(logging.Logger.isEnabledFor, or '%s' and the table as an argument); to_csv for programs",
+    ),
+    FasterCall(
         r"copy\.py:deepcopy",
         "copies each object in it in Python code",
         "copy only what changes, as {**record} or list(values) do",
