@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
 import dask
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from dask import delayed
@@ -94,7 +96,34 @@ def a_query_for_each_customer(path: Any, remedied: bool) -> int:
     return int(sum(dask.compute(*(delayed(totals)(path, n * 40, remedied) for n in range(20)))))
 
 
+def scored(part: pd.DataFrame) -> pd.DataFrame:
+    time.sleep(len(part) / 40_000)
+    return part.groupby("tenant").agg({"value": "sum"})
+
+
+def visits(number: int, is_even: bool) -> pd.DataFrame:
+    tenant = np.arange(20_000) % 64
+    if not is_even:
+        tenant = np.where(np.arange(20_000) % 20, 7, tenant)
+    return pd.DataFrame({"tenant": tenant, "value": np.arange(20_000) + number})
+
+
+def tenants(_: None, remedied: bool) -> int:
+    """Most rows have one key, and come to one partition."""
+    table = dd.from_map(visits, range(8), is_even=remedied)
+    parts = table.shuffle("tenant", npartitions=16).map_partitions(scored)
+    return int(parts.value.sum().compute())
+
+
 PROGRAMS = (
+    Program(
+        "most rows of one key in processes",
+        tenants,
+        "straggler",
+        true=STARTUP | {"disk-shuffle", "too-few-threads"},
+        settings=PROCESSES,
+        remaining=STARTUP | {"disk-shuffle", "too-few-threads"},
+    ),
     Program(
         "a function for each row in processes",
         rows_of_a_table,

@@ -129,8 +129,11 @@ def straggler(analysis: Analysis) -> Diagnosis | None:
             "find out why tasks slept: if calls were refused and tried again, fewer tasks at once "
             "may be refused less"
         )
-    elif _JOINS.search(tasks.function[row]):
-        advice = "look for a key that many rows have, such as a default, and leave these rows out"
+    elif _has_rows_of_a_key(analysis, row):
+        advice = (
+            "look for a key that many rows have, such as a default: leave these rows out, or "
+            "divide them by a second key"
+        )
     if gain.certainty == ESTIMATE and gain.seconds < WORTH_GAINING * analysis.computing:
         which = "these tasks" if more else "this task"
         advice = f"no fix found: splitting {which} is not predicted to help"
@@ -180,6 +183,14 @@ class _Stragglers(NamedTuple):
     median: float
 
 
+def _has_rows_of_a_key(analysis: Analysis, row: int) -> bool:
+    """Whether a task has all rows of some keys: it joins or shuffles, or follows one that does."""
+    functions = analysis.tasks.function
+    joins = [name for name in functions.values if _JOINS.search(name)]
+    is_join = functions.is_in(joins)
+    return bool(is_join[row]) or _follows(_Dependencies.of(analysis.recording), row, is_join)
+
+
 def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
     """Outlier of each computation with most idle time of workers, and outliers at the same time.
 
@@ -201,7 +212,10 @@ def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
             continue
         start, stop = tasks.worker_start[slow], tasks.worker_stop[slow]
         rows, functions = tasks.rows[slow], analysis.tasks.function.codes[tasks.rows[slow]]
-        idle = occupancy.seconds_during(occupancy.idle, start, stop)
+        idle_workers = occupancy.idle
+        if _little_waits_behind(analysis, int(rows[took[slow].argmax()])):
+            idle_workers = idle_workers + occupancy.free[Activity.OVERHEAD]
+        idle = occupancy.seconds_during(idle_workers, start, stop)
         for one in np.argsort(-idle, kind="stable")[:LOOKED_AT].tolist():
             if _follows_its_own(analysis, int(rows[one])):
                 continue
@@ -209,7 +223,7 @@ def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
             is_beside = at_once >= BESIDE * (stop[one] - start[one])
             is_beside &= functions == functions[one]
             first, last = float(start[is_beside].min()), float(stop[is_beside].max())
-            saved = float(occupancy.seconds_during(occupancy.idle, first, last)) / occupancy.workers
+            saved = float(occupancy.seconds_during(idle_workers, first, last)) / occupancy.workers
             is_beside[one] = False
             yield _Stragglers(
                 [int(rows[one]), *rows[is_beside].tolist()],
@@ -218,6 +232,19 @@ def _stragglers(analysis: Analysis) -> Iterator[_Stragglers]:
                 float(medians[slow[one]]),
             )
             break
+
+
+BEHIND = 0.1
+"""Largest share of a straggler's time that tasks take which wait in its batch."""
+
+
+def _little_waits_behind(analysis: Analysis, row: int) -> bool:
+    """Whether tasks that wait in a task's batch are short: for these no other process is needed."""
+    tasks = analysis.tasks
+    is_behind = tasks.worker.eq(tasks.worker[row]) & (tasks.submitted <= tasks.start[row])
+    is_behind &= (tasks.start >= tasks.stop[row]) & tasks.computation.eq(tasks.computation[row])
+    behind = float(analysis.task_seconds[is_behind].sum())
+    return 0 < behind <= BEHIND * float(analysis.task_seconds[row])
 
 
 def _follows_its_own(analysis: Analysis, row: int) -> bool:
