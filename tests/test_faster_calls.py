@@ -9,7 +9,6 @@ import io
 import json
 import logging
 import lzma
-import random
 import re
 import sqlite3
 import statistics
@@ -219,10 +218,6 @@ PAIRS = {
     "deepcopy": (
         lambda: copy.deepcopy(RECORDS),
         lambda: [{**one, "values": list(one["values"])} for one in RECORDS],
-    ),
-    "random": (
-        lambda: [random.gauss(0, 1) for _ in range(50_000)],
-        lambda: np.random.default_rng().normal(size=50_000),
     ),
     "statistics": (
         lambda values=LARGE[:20_000].tolist(): statistics.stdev(values),

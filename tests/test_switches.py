@@ -1,8 +1,10 @@
 """Samples of a thread that gives up the GIL for many short calls, and the interval that they take."""
 
 import os
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import dask
 import pytest
@@ -80,14 +82,33 @@ def seen_interval(seconds=0.1):
     return seen
 
 
-@pytest.mark.parametrize("scheduler, is_short", [("sync", True), ("threads", False)])
-def test_the_interval_is_short_for_a_single_thread(scheduler, is_short):
-    with SamplingProfiler(interval=0.003):
-        parts = dask.compute(
-            *[dask.delayed(seen_interval)() for _ in range(4)], scheduler=scheduler, num_workers=2
-        )
+ALONE = """
+import dask
+from dask_diag import SamplingProfiler
+from tests.test_switches import seen_interval
+with SamplingProfiler(interval=0.003):
+    print(min(dask.compute(dask.delayed(seen_interval)(), scheduler="sync")[0]))
+"""
+
+
+def test_the_interval_is_short_for_a_single_thread():
+    # Where tests run beside each other, their process has a second thread.
+    path = str(Path(__file__).parent.parent)
+    command = [sys.executable, "-c", ALONE]
+    ran = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True)
+    assert float(ran.stdout) < USUAL / 2
+
+
+def test_the_interval_stays_while_several_threads_run():
+    def last_interval():
+        seen_interval(0.5)
+        return sys.getswitchinterval()
+
     # Before the threads of a pool have started, there is one.
-    assert (min(parts[-1]) < USUAL / 2) == is_short
+    lazy = [dask.delayed(last_interval)() for _ in range(2)]
+    with SamplingProfiler(interval=0.003):
+        last = dask.compute(*lazy, scheduler="threads", num_workers=2)
+    assert last == pytest.approx([USUAL] * 2)
 
 
 def test_worker_processes_have_one_thread_and_keep_their_interval():

@@ -163,11 +163,6 @@ FASTER: tuple[FasterCall, ...] = (
         "copy only what changes, as {**record} or list(values) do",
     ),
     FasterCall(
-        r"random\.py:.*",
-        "makes one number at a time",
-        "make all of them at once, with numpy.random.default_rng()",
-    ),
-    FasterCall(
         r"statistics\.py:.*",
         "computes exact fractions in Python code",
         "compute with NumPy: numpy.mean, numpy.std(values, ddof=1)",
