@@ -270,6 +270,10 @@ def _clusters_between(analysis: Analysis) -> Diagnosis | None:
         return None
     chosen = again > 0
     are_restarted = again[samples_below(recording, CLIENT, "restart")].sum() > lost / 2
+    clusters = set(analysis.computations.cluster.tolist()) - {""}
+    if not are_restarted and len(clusters) < 2:
+        # It started after a computation without one.
+        return None
     return Diagnosis(
         severity_of(lost / wall),
         Gain(lost),
