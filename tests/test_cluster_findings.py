@@ -627,7 +627,8 @@ def test_the_programs_own_code_and_results_that_come_late():
 
 def test_clusters_that_start_again_are_no_code_of_the_program():
     """After each computation of a second a cluster closes, and another starts, for a second."""
-    made = one_by_one(tasks=2, own=1.0)
+    one = one_by_one(tasks=2, own=1.0)
+    made = with_columns(one, "computations", cluster=[str(n) for n in range(8)])
     starts = [("run", "/home/someone/code/main.py", 20, 18), STARTS]
     rows = [
         ((2.0 * n + 1, 2.0 * n + 2), "between computations", starts, 1.0, 0.0) for n in range(8)
@@ -639,6 +640,12 @@ def test_clusters_that_start_again_are_no_code_of_the_program():
     assert "one cluster" in finding.advice
     assert "client-bound" not in found
     assert "pool-startup" not in by_code(with_stacks(made, rows[-2:]))
+    # A single one may start between computations without a cluster.
+    assert "pool-startup" not in by_code(with_stacks(one, rows))
+    restarts = ("Client.restart", "/opt/env/site-packages/distributed/client.py", 3500, 3480)
+    again = [(*row[:2], [starts[0], restarts], *row[3:]) for row in rows]
+    finding = assert_found(by_code(with_stacks(one, again)), "pool-startup", "high", 7.0)
+    assert "client.restart()" in finding.advice
 
 
 STARTS = ("LocalCluster.__init__", "/opt/env/site-packages/distributed/deploy/local.py", 256, 130)

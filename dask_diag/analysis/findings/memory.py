@@ -195,7 +195,12 @@ def _collected(recording: Recording, unit: str) -> float:
 
 
 # Garbage that is not collected yet looks like growth.
-@rule("memory-growth", unless=("garbage-collection", "large-arguments"), needs_tasks=False)
+@rule(
+    "memory-growth",
+    # Compiled code is no growth of results.
+    unless=("garbage-collection", "large-arguments", "first-call"),
+    needs_tasks=False,
+)
 def memory_growth(analysis: Analysis) -> Diagnosis | None:
     """Memory grew steadily and was not released.
 

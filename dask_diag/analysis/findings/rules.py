@@ -40,7 +40,7 @@ WITHOUT_TIME = frozenset({"failed-tasks", "worker-lost"})
 RULES: tuple[Rule, ...] = tuple(
     rule
     for subject in (
-        *(computations, client, memory, scheduling, before, state),
+        *(computations, client, before, memory, scheduling, state),
         *(interpreter, calls, waiting, cluster, uneven),
     )
     for rule in vars(subject).values()
