@@ -31,12 +31,13 @@ RECORDED = 1.0
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"a": RNG.random(5000), "b": RNG.random(5000)})
 KEYED = pd.DataFrame({"key": RNG.integers(0, 2000, 50_000), "value": RNG.random(50_000)})
+LONG = pd.Series(RNG.random(500_000))
 LARGE = RNG.random(300_000)
 TEXT = "a;b;c\n" + "\n".join(f"{n};{n * 2};{n * 0.5}" for n in range(20_000))
 TIMES = [f"2020-01-{n % 28 + 1:02d} 10:00:00" for n in range(10_000)]
 WORDS = " ".join(map(str, RNG.integers(0, 1000, 100_000))).encode()
 RECORDS = [{"n": n, "values": [1, 2, 3]} for n in range(5000)]
-STRINGS = pd.Series([f"Some Text {n}" for n in range(100_000)], dtype=object)
+STRINGS = pd.Series([f"Some Text {n}" for n in range(400_000)], dtype=object)
 
 
 def split(value):
@@ -180,7 +181,10 @@ PAIRS = {
         lambda: FRAME.a * FRAME.b,
     ),
     "iterrows": (rows_of_iterrows, lambda: FRAME.a.sum()),
-    "map": (lambda: FRAME.a.map(split), lambda: np.where(FRAME.a > 0.5, FRAME.a * 2, 0)),
+    "map": (
+        lambda: LONG.map(split),
+        lambda: np.where(LONG > 0.5, LONG * 2, 0),
+    ),
     "rolling": (
         lambda: FRAME.a.rolling(10).apply(spread),
         lambda: FRAME.a.rolling(10).max() - FRAME.a.rolling(10).min(),

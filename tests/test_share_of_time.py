@@ -1,6 +1,7 @@
 """Pauses in proportion to what something takes, and to nothing else."""
 
 import gc
+import threading
 
 import pytest
 
@@ -62,6 +63,19 @@ def test_a_single_long_time_is_made_up_for_by_several_pauses(clock):
     assert max(pauses) == pytest.approx(0.01 / 8 / 0.02)
     # In all it is the share.
     assert sum(pauses) == pytest.approx((0.01 + 40 * 0.0001) / 0.02, rel=0.1)
+
+
+@pytest.mark.usefixtures("no_garbage_is_collected")
+def test_two_threads_at_once_are_not_confused(clock):
+    """Each thread has a clock of its own."""
+    work = ShareOfTime(0.02)
+    takes(work, clock, 0.003)
+    other = threading.Thread(target=takes, args=(work, [0.0], 0.0))
+    with work:
+        other.start()
+        other.join()
+        clock[0] += 20.0
+    assert work.seconds == pytest.approx(0.0)
 
 
 @pytest.mark.usefixtures("no_garbage_is_collected")

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from threading import get_ident
-from time import perf_counter, thread_time
+from time import perf_counter
 from types import FrameType
 from typing import Any, NamedTuple
 
 from dask_diag.capture.task import running
 from dask_diag.system.code import current_frames
-from dask_diag.system.interpreter import has_gil
-from dask_diag.system.periodic import (
-    OwnThread,
-    ShareOfTime,
-    own_threads_alive,
-    ticks_until,
-    time_of_tick,
-)
+from dask_diag.system.periodic import OwnThread, ShareOfTime, ticks_until, time_of_tick
 
 TaskRun = Any
 """A run of a task that can be sampled: a `ProbedTask`, or the `RunningTask` of a worker."""
@@ -155,62 +147,6 @@ class Ticks:
         self.due = time_of_tick(ticks_until(time, self.interval), self.interval)
 
 
-SHORTEST = 20e-6
-"""Seconds after which the sampler asks for the GIL, where it is the only one that waits for it."""
-WAITING_AT_MOST = 0.02
-"""Share of the time in which the sampler may have a CPU while it waits: to ask takes time, too."""
-
-
-class SwitchInterval:
-    """Asks a single thread for the GIL soon, instead of waiting until it gives the GIL up itself.
-
-    A thread that waits for the GIL waits `sys.getswitchinterval()`, 5 ms, before it has the holder
-    give it up, and begins anew each time the holder gives it up for a moment, as for a compiled
-    call. So nearly all samples of a program that makes many such calls would be at these, whatever
-    else it computes. While several threads of the program run, a shorter interval would have them
-    take turns too often: samples of these are at calls that give up the GIL more often than they
-    should be.
-    """
-
-    def __init__(self) -> None:
-        self._usual = self._now = 0.0
-
-    def of_cycle(self, other_threads: int, waiting: float) -> None:
-        """Set the interval.
-
-        Parameters
-        ----------
-        other_threads : int
-            Threads of the program.
-        waiting : float
-            Share of the time in which the sampler had a CPU while it waited. A call that keeps the
-            GIL is asked again and again.
-        """
-        present = sys.getswitchinterval()
-        if self._usual and abs(present - self._now) > 1e-6:
-            # The program has set it meanwhile, and may rely on it.
-            self._usual = self._now = -1.0
-        if self._usual < 0 or not has_gil():
-            return
-        if other_threads > 1:
-            self.restore()
-            return
-        if not self._usual:
-            self._usual = self._now = present
-        longer = waiting > WAITING_AT_MOST
-        wanted = min(4 * self._now, self._usual) if longer else max(self._now / 4, SHORTEST)
-        if wanted != self._now and self._usual > SHORTEST:
-            sys.setswitchinterval(wanted)
-            # It is kept in microseconds.
-            self._now = sys.getswitchinterval()
-
-    def restore(self) -> None:
-        """Set it as it was."""
-        if self._usual > 0:
-            sys.setswitchinterval(self._usual)
-        self._usual = self._now = 0.0
-
-
 class Sampler:
     """Calls its listeners on a thread of its own, while there are any.
 
@@ -225,7 +161,6 @@ class Sampler:
         self._thread: threading.Thread | None = None
         # Held while there is nothing to wake the thread for: it costs less than an Event.
         self._asleep = threading.Lock()
-        self._switches = SwitchInterval()
 
     def add(
         self, listener: Listener, interval: float, failed: Callable[[Exception], None]
@@ -265,11 +200,6 @@ class Sampler:
         if thread is not threading.current_thread():
             thread.join()
 
-    def forget_after_fork(self) -> None:
-        """Begin anew in the child of a fork."""
-        self._switches.restore()
-        self.__init__()  # type: ignore[misc]
-
     def has(self, user: Subscription) -> bool:
         """Whether a user is called: neither removed, nor taken out after an error or by a fork."""
         return any(other is user for other in self._users)
@@ -294,12 +224,6 @@ class Sampler:
             self._asleep.release()
 
     def _run(self, asleep: threading.Lock) -> None:
-        try:
-            self._go_on(asleep)
-        finally:
-            self._switches.restore()
-
-    def _go_on(self, asleep: threading.Lock) -> None:
         # Each step costs several times as much as it would if tasks did not clear the caches.
         this_thread, work = threading.current_thread(), ShareOfTime(BUSY_AT_MOST, blocks=AVERAGED)
         while self._thread is this_thread:
@@ -308,19 +232,17 @@ class Sampler:
                 self._end_if_unused()
                 continue
             due = ticks[0].due if len(ticks) == 1 else min([tick.due for tick in ticks])
-            before, cpu = perf_counter(), thread_time()
-            if asleep.acquire(timeout=max(0.0, due - before)):
+            if asleep.acquire(timeout=max(0.0, due - perf_counter())):
                 continue
             now = perf_counter()
-            waiting = (thread_time() - cpu) / (now - before)
             with work:
-                self._call([tick for tick in ticks if tick.due <= now], now, waiting)
+                self._call([tick for tick in ticks if tick.due <= now], now)
             earliest = now + work.pause
             for tick in ticks:
                 if earliest > tick.due:
                     tick.not_before(earliest)
 
-    def _call(self, due: list[Ticks], now: float, waiting: float) -> None:
+    def _call(self, due: list[Ticks], now: float) -> None:
         share_frames()
         try:
             for tick in due:
@@ -328,10 +250,6 @@ class Sampler:
                     tick.listener(tick.passed(now))
                 except Exception as error:
                     self._take_out(tick.listener, error)
-            read = _shared.get(get_ident())
-            if read is not None:
-                # This thread is not among those with frames.
-                self._switches.of_cycle(len(read.frames) + 1 - own_threads_alive(), waiting)
         finally:
             forget_frames()
 
@@ -407,4 +325,4 @@ class StandingSubscription:
 
 if hasattr(os, "register_at_fork"):
     # The child of a fork has the object, but not the thread.
-    os.register_at_fork(after_in_child=sampler.forget_after_fork)
+    os.register_at_fork(after_in_child=sampler.__init__)  # type: ignore[misc]

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from math import ceil, inf, nan
+from threading import get_ident
 from time import perf_counter, thread_time
 from typing import NamedTuple
 
@@ -100,11 +101,6 @@ class OwnThread(threading.Thread):
                 _own.live.pop(native_id, None)
 
 
-def own_threads_alive() -> int:
-    """Number of running threads of dask_diag."""
-    return len(_own.live)
-
-
 def _after_fork() -> None:
     """Reset in the child of a fork: threads are gone, and the lock may have been held."""
     _own.__init__()  # type: ignore[misc]
@@ -120,6 +116,7 @@ class ShareOfTime:
     What counts is the CPU time of the thread: the rest of the time others had the CPU or the GIL.
     It may happen that in the block all objects of a large program are looked at for garbage. That
     takes a second, and is no reason for a pause of minutes: such a block says nothing of the next.
+    Neither does one beside which another thread began a block.
 
     Parameters
     ----------
@@ -137,13 +134,13 @@ class ShareOfTime:
         CPU seconds that a block takes, on average over the last ones.
     """
 
-    __slots__ = ("_blocks", "_collections", "_cpu", "_share", "seconds")
+    __slots__ = ("_blocks", "_collections", "_cpu", "_share", "_thread", "seconds")
 
     def __init__(self, share: float, seconds: float = 0.0, blocks: int = 1) -> None:
         self._share, self._blocks = share, blocks
         self.seconds = seconds
         self._cpu = 0.0
-        self._collections = 0
+        self._collections = self._thread = 0
 
     @property
     def pause(self) -> float:
@@ -151,11 +148,12 @@ class ShareOfTime:
         return self.seconds / self._share
 
     def __enter__(self) -> None:
+        self._thread = get_ident()
         self._collections, self._cpu = _full_collections(), thread_time()
 
     def __exit__(self, *_: object) -> None:
         took = thread_time() - self._cpu
-        if _full_collections() == self._collections:
+        if self._thread == get_ident() and _full_collections() == self._collections:
             self.seconds += (took - self.seconds) / self._blocks
 
 

@@ -29,6 +29,7 @@ from dask_diag.analysis.findings.rule import (
     Evidence,
     FindingLocation,
     Gain,
+    compute_together,
     evidence,
     line_clause,
     on_memory,
@@ -327,8 +328,11 @@ def _more_workers(analysis: Analysis) -> tuple[float, str]:
         return nan, f"{less}; or try {how} (not simulated){on_memory(headroom)}"
     workers, saved = _workers_worth_having(analysis, for_programs=False)
     if saved < WORTH_GAINING * analysis.computing:
+        is_serial = analysis.at_once <= analysis.workers / 2
+        together = compute_together(len(analysis.computations), analysis.on_cluster) * is_serial
         return nan, (
-            f"{less}; more workers cannot help: no more tasks can run at once, or CPUs are busy"
+            f"{together}{less}; more workers cannot help: no more tasks can run at once, or CPUs "
+            "are busy"
         )
     several = "several" if analysis.schedulers == {"synchronous"} else "more"
     return saved, (
