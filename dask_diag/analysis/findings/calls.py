@@ -77,7 +77,6 @@ FASTER: tuple[FasterCall, ...] = (
     GROWING._replace(
         functions=r"pandas/core/indexing\.py:__setitem__",
         tells=r"pandas/core/indexing\.py:_setitem_with_indexer_missing",
-        telling=0.05,
         name="loc[...] = of pandas",
     ),
     ONE_FORMAT,
