@@ -391,3 +391,22 @@ def test_an_error_of_the_scheduler_is_a_failure_without_a_failed_task(error, sai
     assert said is None or said in found["failed-tasks"].evidence
     assert ("failed-tasks" in found) == (said is not None)
     assert ("too-few-threads" in found) == (error == "")
+
+
+@pytest.mark.parametrize("times, is_said", [(2, False), (3, True), (11, True)])
+def test_tasks_that_fail_again_and_again_are_said_to(times, is_said):
+    """Two tasks fail each time that they run."""
+    tasks = [Task(n, n + 1.0, outcome="failed", error="ValueError") for n in range(2 * times)]
+    keys = [f"parse-{n % 2}" for n in range(2 * times)]
+    found = by_code(with_columns(run(tasks), "tasks", key=keys))["failed-tasks"]
+    assert (f"2 tasks failed again and again, {times} times each" in found.evidence) == is_said
+    assert ("retries=" in found.advice) == is_said
+
+
+@pytest.mark.parametrize("behind, is_found", [(0.1, True), (2.0, False)])
+def test_a_straggler_is_one_whatever_little_waits_in_its_batch(behind, is_found):
+    """The other process ends soon; tasks that were submitted before wait behind the long one."""
+    tasks = [Task(0.1 * n, 0.1 * (n + 1), worker=0) for n in range(5)]
+    tasks += [Task(0.0, 4.0, worker=1), Task(4.0, 4.0 + behind, function="last", worker=1)]
+    made = with_columns(run(tasks, scheduler="processes"), "tasks", submitted=[0.0] * 7)
+    assert ("straggler" in by_code(made)) == is_found

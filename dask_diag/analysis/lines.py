@@ -141,7 +141,7 @@ def _own_frames(recording: Recording) -> IntArray:
 
 
 class LineOfIO(NamedTuple):
-    """Calls of tasks at a line of the program that load data or commit.
+    """Calls of tasks at a line of the program that load data, or are repeated in a loop.
 
     `chosen` selects the samples in them; `runs` and `repeats` are those of `io_calls`.
     """
@@ -154,7 +154,7 @@ class LineOfIO(NamedTuple):
 
 
 def lines_of_io(recording: Recording) -> list[LineOfIO]:
-    """Lines of the program at which tasks load data or commit."""
+    """Lines of the program at which tasks load data, or repeat a call in a loop."""
     table, lines = recording.io_calls, lines_of_frames(recording)
     tree = recording.call_tree
     found = []
@@ -477,24 +477,6 @@ def cpu_share_of_linear_algebra(recording: Recording) -> float:
     is_call = files_of_nodes(recording, lambda file: _LINEAR_ALGEBRA.match(short_path(file)))
     cpu = np.nan_to_num(samples.cpu_seconds) * samples_of_tasks(recording)
     return float(cpu[_samples_in(recording, is_call)].sum() / cpu.sum()) if cpu.sum() else nan
-
-
-MOST_LINES_OF_CALLS = 12
-"""Lines that have most of the time of code which mostly runs compiled calls."""
-_MOST = 0.8
-
-
-def runs_python(recording: Recording) -> bool:
-    """Whether tasks mostly run Python code, which needs the GIL, and not long calls of other code.
-
-    Where a call is long the same line has many samples; the interpreter is everywhere.
-    """
-    samples, tree = recording.samples, recording.call_tree
-    is_task = samples_of_tasks(recording)
-    line = lines_of_frames(recording).codes[tree.frame[samples.node[is_task]]]
-    seconds = np.sort(np.bincount(line, samples.seconds[is_task]))[::-1]
-    enough = np.searchsorted(np.cumsum(seconds), _MOST * seconds.sum())
-    return bool(enough >= MOST_LINES_OF_CALLS)
 
 
 def files_of_nodes(recording: Recording, matches: Callable[[str], object]) -> BoolArray:

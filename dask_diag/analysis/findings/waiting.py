@@ -50,7 +50,6 @@ from dask_diag.analysis.lines import (
     lines_of_io,
     lines_outside_dask,
     program_lines,
-    runs_python,
     samples_below,
     samples_of_tasks,
     seconds_waiting_for_threads,
@@ -851,8 +850,6 @@ def _fewer_than_cpus(analysis: Analysis) -> Diagnosis | None:
     if analysis.cpu_in_tasks < OF_A_CPU * analysis.in_tasks:
         return None
     in_threads = analysis.seconds_saved(workers=cpus, scheduler="threads")
-    if analysis.has_gil and runs_python(analysis.recording):
-        in_threads = 0.0
     in_processes, how = saved_in_processes(analysis, {}, workers=cpus)
     saved = float(np.fmax(in_threads, in_processes))
     # One at a time, nothing shows whether tasks need the GIL; where several run, the simulator
