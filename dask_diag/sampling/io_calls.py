@@ -101,12 +101,9 @@ def io_call(code: CodeType, instruction: int) -> IOCall:
 
 
 def values_in_call(
-    innermost: FrameType, code: int, names: tuple[str, ...], is_function: bool
+    innermost: FrameType, code: int, names: tuple[str, ...]
 ) -> tuple[Hashable, ...] | None:
-    """Values with names in the innermost frame with code of this ``id()``; None if not known.
-
-    A function of the program loads something if a file is among its arguments.
-    """
+    """Values with names in the innermost frame with code of this ``id()``; None if not known."""
     frame = next((one for one in frames_from(innermost) if id(one.f_code) == code), None)
     # A debugger copies such a mapping back into the frame.
     is_traced = threading.gettrace() or threading.getprofile() or not has_gil()
@@ -115,9 +112,7 @@ def values_in_call(
     variables, made_here = frame.f_locals, frame.f_code.co_varnames[frame.f_code.co_argcount :]
     try:
         known = ChainMap(variables, frame.f_globals, vars(builtins))
-        values = tuple(_comparable(known[name], name in made_here) for name in names)
-        is_known = not is_function or any(_state_of_file(value) != value for value in values)
-        return values if is_known else None
+        return tuple(_comparable(known[name], name in made_here) for name in names)
     except LookupError:
         return None
     finally:
@@ -140,9 +135,13 @@ def _comparable(value: Any, is_made_here: bool) -> Hashable:
     raise LookupError
 
 
-def hash_of_values(values: tuple[Hashable, ...]) -> int:
-    """Hash of values in which paths stand for the files as they are now."""
-    return hash(tuple(map(_state_of_file, values)))
+def hash_of_load(values: tuple[Hashable, ...], is_function: bool) -> int | None:
+    """Hash of values in which paths stand for the files as they are now.
+
+    A function of the program loads something if a file is among its arguments: None if not.
+    """
+    states = tuple(map(_state_of_file, values))
+    return None if is_function and states == values else hash(states)
 
 
 def _state_of_file(value: Hashable) -> Hashable:

@@ -22,7 +22,7 @@ from dask_diag.capture.keys import function_of
 from dask_diag.capture.metrics import ends_a_task, runs_a_task
 from dask_diag.capture.task import Line, StackSample, TimedTask
 from dask_diag.sampling.call_tree import LOADED, Run, Stacks, spread
-from dask_diag.sampling.io_calls import hash_of_values, values_in_call
+from dask_diag.sampling.io_calls import hash_of_load, values_in_call
 from dask_diag.sampling.probes import SampledTask, has_seceded
 from dask_diag.sampling.sampler import Listener, TaskRun, thread_frames
 from dask_diag.sampling.walker import Stack, Walker
@@ -123,12 +123,16 @@ class StackTaskProbe:
 
     def with_load(self, stack: Stack, values: tuple[Hashable, ...], ident: int) -> Stack:
         """The stack with a line of what is loaded, if it is new in the task."""
-        place, code, *_ = stack.load or (0, 0)
+        place, code, _, is_function = stack.load or (0, 0, (), False)
         load = code, hash(values)
         if load in self._loads or len(self._loads) >= _MOST_INPUTS:
             return stack
         self._loads.add(load)
-        loaded = hash((hash_of_values(values), os.getpid(), ident))
+        # To look at files gives up the GIL: it is done once for each load.
+        of_files = hash_of_load(values, is_function)
+        if of_files is None:
+            return stack
+        loaded = hash((of_files, os.getpid(), ident))
         line = Line(LOADED, "", loaded, -2 - place, str(self.start))
         return Stack((*stack.lines, line))
 
@@ -280,7 +284,7 @@ def sample_stacks(passed: float) -> None:
         if innermost is None or task_probe.start > before or not task_probe.is_due(ticks):
             continue
         stack = _walker.stack_of(innermost, task_probe.task.task)
-        values = stack and stack.load and values_in_call(innermost, *stack.load[1:])
+        values = stack and stack.load and values_in_call(innermost, *stack.load[1:3])
         # If the run goes on before and after, it did when the frame was read.
         if stack is not None and run.goes_on(task_probe):
             if values:
