@@ -1,6 +1,7 @@
 """Tasks that load the same again, or commit in a loop: what is known of them, and when nothing is."""
 
 import functools
+import os
 import pickle
 import sys
 import time
@@ -168,6 +169,19 @@ def test_a_function_of_the_program_that_loads_a_file_is_known(tmp_path, schedule
         assert not sum(row["runs"] for row in prof.recording.io_calls.to_dicts())
 
     retried(measure)
+
+
+def test_a_file_is_looked_at_once_for_each_load_however_long_it_takes(files, monkeypatch):
+    """To look at a file gives the GIL up, and the sampler may wait for it for long."""
+    looked_at, stat = [], os.stat
+
+    def counted(path, *arguments, **settings):
+        looked_at.append(path)
+        return stat(path, *arguments, **settings)
+
+    monkeypatch.setattr(os, "stat", counted)
+    assert seen(load, *[files[:1]] * 6) == (6, 5)
+    assert looked_at.count(files[0]) == 6
 
 
 @pytest.mark.parametrize("function", [load_part, opened, with_locals])
