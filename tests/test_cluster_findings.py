@@ -9,6 +9,7 @@ import pytest
 
 from dask_diag.analysis.activities import seconds_by_activity
 from dask_diag.analysis.facts import Analysis
+from dask_diag.analysis.occupancy import occupancies
 
 from .recordings import (
     LEAF,
@@ -776,23 +777,60 @@ def test_of_several_graphs_only_the_first_is_known():
     assert "the first graph took 3.00 s" in finding.evidence
 
 
+def limited(threads=2, seconds=1.0, at_once=1, needs=("f",)):
+    """Each worker runs so many of twenty tasks at a time; the others wait there."""
+    rows = []
+    for n in range(20):
+        turn, place = divmod(n, 2 * max(at_once, 1))
+        start = turn * seconds
+        rows.append((f"{'ab'[place % 2]}/{place // 2}", 0.0, start, start + seconds))
+    limits = columns_of(
+        "computation function resource at_once", *(("c", name, "GPU", at_once) for name in needs)
+    )
+    made = on_cluster(
+        [(*row, row[-1]) for row in rows],
+        [(name, threads, -1.0, NAN) for name in "ab"],
+        stop=rows[-1][-1],
+        resource_limits=limits,
+    )
+    return with_waits(made, "sleep")
+
+
 def test_resources_limit_how_many_tasks_run():
     """Two workers of two threads each run one task of a second at a time; the others wait there."""
-
-    def limited(threads=2, seconds=1.0):
-        starts = [(n % 2, n // 2 * seconds) for n in range(20)]
-        rows = [(f"{'ab'[n]}/0", 0.0, s, s + seconds, s + seconds) for n, s in starts]
-        made = on_cluster(rows, [("a", threads, -1.0, NAN), ("b", threads, -1.0, NAN)])
-        return with_waits(made, "sleep")
-
     found = by_code(limited())
-    finding = assert_found(found, "unbalanced-workers", "high", 4.0)
-    assert "while tasks waited, at any worker" in finding.evidence
-    assert "resources= limits how many it runs at once" in finding.advice
+    where = {"functions": ("f",), "intervals": ((0.0, pytest.approx(9.0)),)}
+    finding = assert_found(found, "unbalanced-workers", "high", 4.5, **where)
+    assert numbers(finding, "idle", "share", "at_once") == (18.0, 0.45, 1)
+    assert "for the resource GPU: a worker has enough of it for 1 task at once" in finding.evidence
     assert "too-few-threads" not in found
-    assert "unbalanced-workers" not in by_code(limited(threads=1))
-    # The scheduler may be late with short tasks.
-    assert "unbalanced-workers" not in by_code(limited(seconds=0.09))
+    # It is no overhead of the scheduler, but after the last task of each worker.
+    (occupancy,) = occupancies(limited())
+    assert occupancy.seconds(occupancy.limited) == 18.0
+    assert occupancy.seconds(occupancy.idle) == 20.0
+    assert occupancy.seconds(occupancy.overhead) == 0.0
+    assert "unbalanced-workers" in by_code(limited(seconds=0.05))
+    assert (
+        by_code(limited(threads=3, at_once=2))["unbalanced-workers"].numbers["at_once"].value == 2
+    )
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: limited(threads=1),
+        lambda: limited(at_once=2),
+        # It is not known how many may run, or these tasks need none.
+        lambda: limited(at_once=0),
+        lambda: limited(needs=("other",)),
+        lambda: limited(needs=()),
+    ],
+)
+def test_no_resource_is_said_to_limit_tasks(made):
+    made = made()
+    (occupancy,) = occupancies(made)
+    assert occupancy.seconds(occupancy.limited) == 0.0
+    assert "unbalanced-workers" not in by_code(made)
 
 
 def test_calls_of_actors_are_waited_for():

@@ -15,8 +15,9 @@ pytest.importorskip("distributed")
 from distributed import SchedulerPlugin, wait
 
 from dask_diag import Profiler, findings, load, record
+from dask_diag.analysis.activities import seconds_by_activity
 
-from .clusters import cluster, spin
+from .clusters import assert_adds_up, cluster, spin
 
 pytestmark = pytest.mark.once
 
@@ -155,3 +156,44 @@ def test_a_task_that_failed_on_a_cluster_is_to_be_run_again_by_its_client(proces
     advice = codes(prof.recording)["failed-tasks"].advice
     assert "client.recreate_error_locally(future)" in advice
     assert "synchronous" not in advice
+
+
+def stored(seconds, slept):
+    time.sleep(seconds)
+    return slept
+
+
+@pytest.mark.parametrize(("annotated", "is_limited"), [("both", True), ("store", False)])
+def test_a_resource_that_all_tasks_hold_leaves_threads_without_one(annotated, is_limited, retried):
+    """One task at a time has the resource, though only a short part of the work needs it."""
+    held = {"DB": 1}
+
+    def measure():
+        with cluster(workers=1, threads=2, resources=held) as client, Profiler() as prof:
+            slept = client.map(
+                sleeps,
+                [0.1 + n / 1000 for n in range(12)],
+                resources=held if annotated == "both" else None,
+            )
+            stores = [client.submit(stored, 0.005, one, resources=held) for one in slept]
+            client.gather(stores)
+        recording = prof.recording
+        limits = {
+            (row["function"], row["resource"], row["at_once"])
+            for row in recording.resource_limits.to_dicts()
+        }
+        functions = ["sleeps", "stored"] if annotated == "both" else ["stored"]
+        assert limits == {(name, "DB", 1) for name in functions}
+        assert_adds_up(recording)
+        idle, overhead = (seconds_by_activity(recording)[name] for name in ("idle", "overhead"))
+        found = codes(recording).get("unbalanced-workers")
+        assert (found is not None) is is_limited
+        if is_limited:
+            # One of two threads had nothing to run while the other one did.
+            busy = sum(recording.tasks.stop - recording.tasks.start)
+            assert idle == pytest.approx(busy, rel=0.2)
+            assert overhead < 0.2 * idle
+            assert found.numbers["idle"].value == pytest.approx(busy, rel=0.2)
+            assert "DB" in found.evidence
+
+    retried(measure)

@@ -214,7 +214,7 @@ def test_transfers_and_pauses_have_room_as_all_else_has(monkeypatch):
     plugin, (one, other) = driver.plugin, driver.addresses
     (session,) = plugin.sessions.by_name.values()
     driver.run(0, 1)
-    task = plugin.runs.tasks["key"] = RecordedTask(RecordedComputation(1, "c", "client", ""))
+    task = plugin.runs.tasks["key"] = RecordedTask(RecordedComputation(1, "c", "client", "", {}))
     task.computation.set_sessions([session])
     task.run = 1
     transfer = ("Received", "key", one, other, 1.0, 2.0, 5)

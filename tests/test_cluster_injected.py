@@ -238,6 +238,7 @@ def program(client):
     cancelled.cancel()
     until(lambda: never_ran.key not in tasks)
     GO_ON.set()
+    client.submit(increment, "no worker has it", resources={"GPU": 1}, pure=False).cancel()
     failed = client.submit(fails, pure=False)
     others = [
         client.submit(fails_once, retries=1, pure=False),

@@ -63,6 +63,7 @@ _WAITING, _DONE, _PERHAPS = "waiting", "done", "perhaps"
 _OTHERS = "tasks of other computations"
 _QUEUED = "queued"
 _CAPACITY, _BACKLOG = "capacity", "backlog"
+_LIMITED = "limited"
 
 States = dict[str, IntArray]
 """Step functions by name: the number of workers in a state, or of open intervals of a kind."""
@@ -146,7 +147,12 @@ class Occupancy:
     @property
     def idle(self) -> IntArray:
         """Free workers without anything to run."""
-        return self._state(Activity.IDLE)
+        return self._state(Activity.IDLE) + self.limited
+
+    @property
+    def limited(self) -> IntArray:
+        """Those of them whose tasks waited for a resource of the worker that other tasks had."""
+        return self._state(_LIMITED)
 
     @property
     def overhead(self) -> IntArray:
@@ -179,6 +185,7 @@ class Occupancy:
         states = {name: self._state(name) for name in _FREE}
         if _IMPORTS in self.states:
             states[Activity.STARTUP] = self.startup + self.imports
+        states[Activity.IDLE] = self.idle
         return {
             name: workers
             for name, workers in states.items()
@@ -439,6 +446,7 @@ def _states(capacity: IntArray, count: Mapping[str, IntArray]) -> States:
     take(Activity.IDLE, Activity.OTHER, count.get(_OTHERS, 0))
     take(Activity.IDLE, Activity.OVERHEAD, waiting + count.get(_DONE, 0))
     take(Activity.IDLE, Activity.OTHER, count.get(_PERHAPS, 0))
+    take(Activity.IDLE, _LIMITED, count.get(_LIMITED, 0))
     # A process that starts, or moves data, keeps ready tasks waiting: its seconds are a part of the
     # overhead. While a worker writes or reads, or a coroutine computes or blocks, its event loop
     # does nothing else.
@@ -578,6 +586,7 @@ def _cluster(
     submitted = recording.tasks.submitted[tasks.rows]
     # After a task seceded its result is not on the way yet.
     stopped = np.fmax(tasks.worker_stop, recording.tasks.stop[tasks.rows])
+    allowed = _allowed_times(recording, index, tasks)
     rows_of = rows_of_workers(recording.tasks.worker[tasks.rows])
     others = clusters.others(index)
     workers = recording.workers
@@ -594,7 +603,8 @@ def _cluster(
         left_at = stop if np.isnan(left) else left
         # A task without times may have run until it was collected, but not after its worker left.
         until = np.fmin(np.nan_to_num(tasks.collected[rows], nan=stop), left_at)
-        kinds = _tasks(tasks, rows, submitted, stopped, until)
+        kinds = _tasks(tasks, rows, allowed, stopped, until)
+        kinds[_LIMITED] = Intervals(submitted[rows], allowed[rows])
         kinds[_CAPACITY] = Intervals(np.array([min(joined, left_at)]), np.array([left_at]))
         if name not in unlisted:
             kinds[_OTHERS] = others.get(name, _NO_INTERVALS)
@@ -616,6 +626,28 @@ def _cluster(
         states[Activity.OVERHEAD] = states.get(Activity.OVERHEAD, 0) + waiting
         states[Activity.IDLE] = states[Activity.IDLE] - waiting
     return times, states
+
+
+def _allowed_times(recording: Recording, index: int, tasks: TaskTimes) -> FloatArray:
+    """When tasks had been sent to a worker that had free what they need of its resources."""
+    allowed = recording.tasks.submitted[tasks.rows]
+    limits = recording.resource_limits
+    if not len(limits):
+        return allowed
+    is_known = limits.computation.eq(recording.computations.computation[index])
+    limits = limits.filter(is_known & (limits.at_once > 0))
+    workers = rows_of_workers(recording.tasks.worker[tasks.rows])
+    for rows in rows_by(limits.resource).values():
+        needs_it = {*limits.function[rows].tolist()}
+        is_limited = recording.tasks.function[tasks.rows].is_in(needs_it)
+        at_once = int(limits.at_once[rows].max())
+        for of_worker in workers.values():
+            ran = of_worker[is_limited[of_worker] & ~np.isnan(tasks.worker_start[of_worker])]
+            in_order = ran[np.argsort(tasks.worker_start[ran], kind="stable")]
+            # As a task starts, all but so many of those before it have stopped.
+            later, stops = in_order[at_once:], np.sort(tasks.worker_stop[ran])[:-at_once]
+            allowed[later] = np.fmin(np.fmax(allowed[later], stops), tasks.worker_start[later])
+    return allowed
 
 
 def _sum(sweeps: Iterable[tuple[FloatArray, States]]) -> tuple[FloatArray, States]:

@@ -87,6 +87,8 @@ if TYPE_CHECKING:
 
     Interval = Mapping[str, Any]
     """Work of a worker on a task: `action`, and `start` and `stop` by the time of day."""
+    Supply = Mapping[str, Mapping[str, float]]
+    """Amounts of a resource, by its name and the address of the worker."""
 
 
 ACTIVE = frozenset(("waiting", "processing", "queued", "no-worker"))
@@ -488,10 +490,11 @@ class RecordedComputation:
 
     `active` is the number of tasks to run, `recorders` the `sessions` that want rows of tasks.
     `functions` has the tasks with a result and all tasks of each function; `seconds` and
-    `cpu_of_tasks` are sums of those with a result.
+    `cpu_of_tasks` are sums of those with a result. `needs` has the amounts of resources that tasks
+    need, by function and resource; `supply` what the workers have at present, by resource.
     """
 
-    def __init__(self, number: int, name: str, client: str, span: str) -> None:
+    def __init__(self, number: int, name: str, client: str, span: str, supply: Supply) -> None:
         self.number, self.name, self.client, self.span = number, name, client, span
         self.set_sessions([])
         self.start = self.stop = perf_counter()
@@ -501,6 +504,8 @@ class RecordedComputation:
         self.functions: dict[str, list[int]] = {}
         self.seconds = self.cpu_of_tasks = self.graph_bytes = 0.0
         self.again: list[RepeatedStep] = []
+        self.needs: dict[tuple[str, str], float] = {}
+        self.supply = supply
 
     def set_sessions(self, sessions: list[RecordedSession]) -> None:
         """Set the sessions of the client."""
@@ -514,7 +519,23 @@ class RecordedComputation:
         bounds = self.start, None if self.active else self.stop
         functions = [(name, done, total) for name, (done, total) in self.functions.items()]
         tasks, sums = (functions, self.failed), (self.seconds, self.cpu_of_tasks, self.graph_bytes)
-        return ClusterComputation(*graph, *bounds, self.workers, cpu, *tasks, *sums, self.again)
+        found = self.again, self.limits()
+        return ClusterComputation(*graph, *bounds, self.workers, cpu, *tasks, *sums, *found)
+
+    def add_needs(self, key: Hashable, ts: TaskState, amounts: Mapping[str, float]) -> None:
+        """Note the resources that a task needs."""
+        for resource, amount in amounts.items():
+            function = function_of(key, ts) or ts.prefix.name
+            self.needs[function, resource] = max(amount, self.needs.get((function, resource), 0.0))
+
+    def limits(self) -> list[tuple[str, str, int]]:
+        """Rows of `ResourceLimits`."""
+        most = {name: max(amounts.values(), default=0.0) for name, amounts in self.supply.items()}
+        return [
+            (function, resource, int(most.get(resource, 0.0) / amount))
+            for (function, resource), amount in self.needs.items()
+            if amount
+        ]
 
     def count_of(self, function: str, done: int, total: int) -> None:
         """Add to the counts of a function; of many functions the first have counts of their own."""
@@ -586,7 +607,8 @@ class ComputationTracker:
             return current
         self.count += 1
         name = f"{self.scheduler.id}-{self.name}-{self.count}"
-        new = self.open[client] = RecordedComputation(self.count, name, client, span)
+        supply = getattr(self.scheduler, "resources", {})
+        new = self.open[client] = RecordedComputation(self.count, name, client, span, supply)
         new.workers = self.scheduler.total_nthreads
         new.set_sessions(self.sessions.of_client(client))
         return new
@@ -818,7 +840,7 @@ class RunCollector:
         self,
         client: str,
         keys: Iterable[Hashable],
-        annotations: Mapping[str, Mapping[Hashable, Mapping[str, Sequence[str]]]],
+        annotations: Mapping[str, Mapping[Hashable, Mapping[str, Any]]],
     ) -> None:
         """Add the tasks of a graph."""
         spans = self.computations.spans_of(keys, annotations.get("span", {}))
@@ -826,7 +848,10 @@ class RunCollector:
         if computation.recorders:
             states = [state for state in map(self.scheduler.tasks.get, keys) if state]
             computation.graph_bytes += bytes_of_arguments(states)
-            with self.sessions.reporting("counting repeated steps"):
+            with self.sessions.reporting("looking at a graph"):
+                if "resources" in annotations:
+                    for key, amounts in annotations["resources"].items():
+                        computation.add_needs(key, self.scheduler.tasks[key], amounts)
                 graph = {state.key: state.run_spec for state in states}
                 seen = computation.recorders[0].seen
                 computation.again += steps_again(graph.items(), seen)
@@ -1453,7 +1478,7 @@ class DaskDiagSchedulerPlugin(SchedulerPlugin):
         *,
         client: str,
         tasks: Iterable[Hashable],
-        annotations: Mapping[str, Mapping[Hashable, Mapping[str, Sequence[str]]]],
+        annotations: Mapping[str, Mapping[Hashable, Mapping[str, Any]]],
         **kwargs: object,
     ) -> None:
         """Note a new graph."""

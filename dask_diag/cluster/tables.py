@@ -153,6 +153,9 @@ def _computations_tables(rows: Sequence[_Row], now: float) -> Tables:
             for computation, _ in rows
             for step in rows_of_steps(RepeatedStep(*found) for found in computation.again)
         ),
+        "resource_limits": tables.ResourceLimits.of_rows(
+            (computation.name, *limit) for computation, _ in rows for limit in computation.limits
+        ),
     }
 
 

@@ -253,7 +253,7 @@ class ClusterComputation(NamedTuple):
     `functions` to `cpu` are counted if a session shows progress: name, tasks done and all tasks of
     each function, tasks failed, and seconds and CPU seconds of the tasks done. `graph_bytes` is the
     size of the data in its graphs, if a session wants tasks; `again` what `repeated` found
-    in them.
+    in them; `limits` are rows of `ResourceLimits`.
     """
 
     number: int
@@ -270,6 +270,7 @@ class ClusterComputation(NamedTuple):
     cpu: float
     graph_bytes: float
     again: Sequence[Sequence[Any]]
+    limits: Sequence[tuple[str, str, int]]
 
 
 class ClusterWorker(NamedTuple):

@@ -51,6 +51,7 @@ from dask_diag.model.tables import (
     Quotas,
     RecordingTable,
     RepeatedSteps,
+    ResourceLimits,
     Resources,
     Samples,
     Steps,
@@ -104,6 +105,9 @@ class Recording:
         A row per computation that ran already when `dask-diag attach` came to its program.
     repeated_steps : Table
         A row per computation, function and step of its fused tasks, if steps of them ran before.
+    resource_limits : Table
+        A row per computation on a cluster, function and resource that its tasks need: how many of
+        them a worker runs at once.
     tasks : Table
         A row per task that was submitted.
     dependencies : Table
@@ -228,6 +232,7 @@ class Recording:
     calls: Calls = _NO_ROWS
     joined: Joined = _NO_ROWS
     repeated_steps: RepeatedSteps = _NO_ROWS
+    resource_limits: ResourceLimits = _NO_ROWS
     environment: Environment = _NO_ROWS
     chunks: Chunks = _NO_ROWS
     branches: Branches = _NO_ROWS
@@ -372,7 +377,7 @@ T = TypeVar("T", bound=RecordingTable)
 # All profilers have the computations of a block and their threads: no repetition.
 _TABLES_BY_COMPUTATION = {
     **dict.fromkeys(("computations", "planned", "progress", "pools", "quotas"), False),
-    **dict.fromkeys(("joined", "repeated_steps", "threads"), False),
+    **dict.fromkeys(("joined", "repeated_steps", "resource_limits", "threads"), False),
     **dict.fromkeys(("tasks", "cached_results"), True),
     **dict.fromkeys(("memory", "allocations"), False),
 }

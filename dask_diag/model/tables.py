@@ -315,6 +315,19 @@ class RepeatedSteps(RecordingTable):
     )
 
 
+class ResourceLimits(RecordingTable):
+    """A row per computation on a cluster, function and resource that its tasks need."""
+
+    __slots__ = ()
+    computation = category("The computation.")
+    function = category("The function, as in `tasks`.")
+    resource = category("The resource of workers, as in `annotate(resources={'GPU': 1})`.")
+    at_once = integer(
+        "Number of such tasks for which the worker that has most of it has enough; 0 if no worker "
+        "had any when the computation ended."
+    )
+
+
 class Joined(RecordingTable):
     """A row per computation that ran already when its program was attached to."""
 

@@ -217,6 +217,19 @@ def with_short_lock(client: Any, remedied: bool) -> int:
     return sum(client.gather(client.map(save, range(12))))
 
 
+def with_resource(client: Any, remedied: bool) -> int:
+    """Only what writes to the file needs it."""
+    file = {"file": 1}
+    seconds = [0.2 + n / 1e6 for n in range(20)]
+    found = client.map(pause, seconds, resources=None if remedied else file)
+    saved = client.map(pause, [0.005] * 20, found, resources=file)
+    return sum(client.gather(saved))
+
+
+def with_short_resource(client: Any, remedied: bool) -> int:
+    return with_resource(client, True)
+
+
 class Point:
     """A small object."""
 
@@ -339,6 +352,20 @@ PROGRAMS = [
         "lock-bound",
         remaining="too-few-threads imbalance",
         prepare=partial(cluster, 2, 2),
+    ),
+    planted(
+        "cluster: all tasks need one resource",
+        with_resource,
+        "unbalanced-workers",
+        # What needs the resource is a sleep.
+        remaining="too-few-threads imbalance",
+        prepare=partial(cluster, 2, 2, resources={"file": 1}),
+    ),
+    planted(
+        "healthy: few tasks need a resource",
+        with_short_resource,
+        true="too-few-threads imbalance",
+        prepare=partial(cluster, 2, 2, resources={"file": 1}),
     ),
     planted(
         "healthy: a lock that is held shortly", with_short_lock, prepare=partial(cluster, 2, 2)

@@ -81,35 +81,22 @@ def transfer_bound(analysis: Analysis) -> Diagnosis | None:
     )
 
 
-LONG_TASK = 0.1
-"""Mean seconds of tasks from which on a scheduler is not busy with them."""
-LIMITED = 0.3
-"""Least share of the threads' time without a task, if something limits how many run."""
-EVEN = 0.8
-"""Share of the busiest worker's time that the least busy one has, if all are alike."""
-
-
 @rule("unbalanced-workers")
 def unbalanced_workers(analysis: Analysis) -> Diagnosis | None:
-    """Threads were idle while tasks waited at other workers."""
+    """Threads were idle while tasks waited at other workers, or for a resource."""
     lost, times = _idle_beside_backlog(analysis)
+    share = analysis.share_of_workers(lost)
+    if share < WORTH_REPORTING:
+        return _limited_by_resources(analysis)
     busy = _busy_seconds(analysis)
     least, most = min(busy, key=busy.__getitem__), max(reversed(busy), key=busy.__getitem__)
-    are_even = False
-    if analysis.share_of_workers(lost) < WORTH_REPORTING:
-        lost, times = _idle_beside_backlog(analysis, with_overhead=True)
-        are_even = busy[least] >= EVEN * busy[most]
-        if not are_even or not _are_limited(analysis, lost):
-            return None
-    share = analysis.share_of_workers(lost)
     return Diagnosis(
         severity_of(share),
         Gain(lost / analysis.workers),
         evidence(
             "Worker threads were idle for {idle:seconds} ({share:share} of worker time) while "
-            "tasks waited"
-            + (", at any worker" if are_even else " at other workers")
-            + ". {most} ran tasks for {longest:seconds}, {least} for {shortest:seconds}",
+            "tasks waited at other workers. {most} ran tasks for {longest:seconds}, {least} for "
+            "{shortest:seconds}",
             idle=lost,
             share=share,
             most=most,
@@ -117,9 +104,7 @@ def unbalanced_workers(analysis: Analysis) -> Diagnosis | None:
             least=least,
             shortest=busy[least],
         ),
-        "let more tasks run on a worker: resources= limits how many it runs at once"
-        if are_even
-        else compute_together(len(analysis.computations), on_cluster=True)
+        compute_together(len(analysis.computations), on_cluster=True)
         + "let tasks run on any worker (without workers= and resources=, with work stealing), "
         "and give all workers the data: client.scatter(data, broadcast=True), or "
         "client.rebalance() for data that few workers hold",
@@ -127,26 +112,49 @@ def unbalanced_workers(analysis: Analysis) -> Diagnosis | None:
     )
 
 
-def _idle_beside_backlog(
-    analysis: Analysis, with_overhead: bool = False
-) -> tuple[float, list[Intervals]]:
+def _idle_beside_backlog(analysis: Analysis) -> tuple[float, list[Intervals]]:
     """Seconds of threads without a task while tasks waited, and the times."""
     lost, times = 0.0, []
     for occupancy in analysis.occupancies:
-        free = occupancy.idle + occupancy.overhead * with_overhead
-        unused = np.minimum(free, occupancy.backlog)
+        unused = np.minimum(occupancy.idle, occupancy.backlog)
         lost += occupancy.seconds(unused)
         times.append(occupancy.when(unused))
     return lost, times
 
 
-def _are_limited(analysis: Analysis, lost: float) -> bool:
-    """Whether workers that have memory, and long tasks to run, run fewer than they have threads."""
-    tasks = int((analysis.task_seconds > 0).sum())
-    return (
-        not len(analysis.recording.worker_events)
-        and analysis.in_tasks > LONG_TASK * tasks
-        and analysis.share_of_workers(lost) >= LIMITED
+def _limited_by_resources(analysis: Analysis) -> Diagnosis | None:
+    """Threads were idle while tasks waited for a resource that other tasks had."""
+    lost = sum(occupancy.seconds(occupancy.limited) for occupancy in analysis.occupancies)
+    share = analysis.share_of_workers(lost)
+    if share < WORTH_REPORTING:
+        return None
+    limits = analysis.recording.resource_limits
+    limits = limits.filter(limits.at_once > 0)
+    # The resource of which the workers have least, and the functions with most time that need it.
+    scarce = limits.filter(limits.at_once == limits.at_once.min())
+    resource = scarce.resource[0]
+    needs_it = analysis.tasks.function.is_in(
+        {*scarce.function[scarce.resource.eq(resource)].tolist()}
+    )
+    functions = top_functions(analysis, analysis.task_seconds * needs_it)
+    times = [occupancy.when(occupancy.limited) for occupancy in analysis.occupancies]
+    return Diagnosis(
+        severity_of(share),
+        Gain(lost / analysis.workers),
+        evidence(
+            "Worker threads were idle for {idle:seconds} ({share:share} of worker time) while "
+            "tasks waited for the resource {resource}: a worker has enough of it for "
+            "{at_once:task} at once. It is needed by {functions}",
+            idle=lost,
+            share=share,
+            resource=resource,
+            at_once=scarce.at_once[0],
+            functions=functions,
+        ),
+        "annotate only the tasks that need it: dask.annotate(resources=...) around the calls that "
+        "make these, or resources= of submit; or, if more of them may run at once, start workers "
+        "with more of it",
+        FindingLocation(merged_intervals(*Intervals.join(times)), (), functions),
     )
 
 
