@@ -20,6 +20,7 @@ from .recordings import (
     numbers,
     with_columns,
     with_stacks,
+    with_tables,
     with_waits,
 )
 from .test_cluster_occupancy import EVENTS, NAN, ONE, moved, on_loop, recording
@@ -813,6 +814,26 @@ def test_resources_limit_how_many_tasks_run():
     assert (
         by_code(limited(threads=3, at_once=2))["unbalanced-workers"].numbers["at_once"].value == 2
     )
+
+
+def test_the_resource_is_named_that_tasks_wait_for_and_not_the_scarcest():
+    made = limited()
+    gpu = made.resource_limits
+    both = columns_of(
+        "computation function resource at_once", ("c", "f", "GPU", 1), ("c", "g", "DB", 1)
+    )
+    assert gpu.at_once.tolist() == [1]
+    finding = by_code(with_tables(made, resource_limits=both))["unbalanced-workers"]
+    assert "for the resource GPU" in finding.evidence
+
+
+def test_if_more_run_at_once_than_have_the_resource_some_do_not_need_it():
+    """Of the tasks of a function, only one may need it; the others wait for the scheduler."""
+    made = limited(at_once=2, threads=3)
+    limits = columns_of("computation function resource at_once", ("c", "f", "GPU", 1))
+    (occupancy,) = occupancies(with_tables(made, resource_limits=limits))
+    assert occupancy.seconds(occupancy.limited) == 0.0
+    assert occupancy.seconds(occupancy.overhead) > 0.0
 
 
 @pytest.mark.parametrize(

@@ -197,3 +197,12 @@ def test_a_resource_that_all_tasks_hold_leaves_threads_without_one(annotated, is
             assert "DB" in found.evidence
 
     retried(measure)
+
+
+def test_a_resource_without_limit_limits_nothing():
+    held = {"X": 1}
+    supply = {"X": float("inf")}
+    with cluster(workers=1, threads=2, resources=supply) as client, Profiler() as prof:
+        assert client.gather(client.map(abs, range(5), resources=held)) == list(range(5))
+    assert len(prof.recording.tasks) == 5
+    assert not len(prof.recording.resource_limits)

@@ -9,6 +9,7 @@ import io
 import json
 import logging
 import lzma
+import math
 import operator
 import re
 import sqlite3
@@ -271,7 +272,60 @@ def test_the_advice_for_each_call_is_faster_and_silent(name, tmp_path, retried):
 
 FEW_GROUPS = KEYED.assign(key=KEYED.key % 3)
 NUMBERS = {n: n * 2 for n in range(2000)}
+
+
+def window():
+    values = LARGE[:100_000]
+    for _ in range(100):
+        values = np.concatenate([values[1_000:], LARGE[:1_000]])
+    return values
+
+
+def begun_anew():
+    for _ in range(100):
+        table = FRAME
+        table = pd.concat([table, FRAME])
+    return table
+
+
+class Pipeline:
+    """What has a method `execute`, and asks no database."""
+
+    def execute(self):
+        return sum(n * n for n in range(10_000))
+
+
+def pipelines():
+    return [Pipeline().execute() for _ in range(10)]
+
+
+def one_after_the_other():
+    pipeline = Pipeline()
+    total = 0
+    for _ in range(10):
+        total += pipeline.execute()
+    return total
+
+
+def templates():
+    jinja2 = pytest.importorskip("jinja2")
+    return pd.Series([f"{{{{ a{n} }}}} of {n}" for n in range(100)]).map(jinja2.Template)
+
+
 SILENT = {
+    "a window": window,
+    "a table for each round": begun_anew,
+    "pipelines": pipelines,
+    "a pipeline": one_after_the_other,
+    # Another package does the work, whoever calls it.
+    "templates": templates,
+    "long slices by signature": lambda: np.vectorize(np.sort, signature="(n)->(n)")(
+        LARGE.reshape(3, -1)
+    ),
+    # Columns of Arrow have no lists.
+    "lists of words": lambda: STRINGS[:50_000].str.split(" "),
+    "fixed widths": lambda: pd.read_fwf(io.StringIO(TEXT)),
+    "a quick mean": lambda values=LARGE.tolist(): statistics.fmean(values),
     "columns": lambda: FRAME.apply(lambda column: column.rolling(50).mean()),
     "a mapping": lambda: KEYED.key.map(NUMBERS),
     "large groups": lambda: FEW_GROUPS.groupby("key").value.apply(spread),
@@ -325,3 +379,15 @@ def test_a_slow_call_takes_much_of_the_tasks_and_of_the_computation():
         (0.9, 0.9, 40, (MAIN, LIBRARY)): None,
     }
     check("slow-call", copying, cases)
+
+
+def test_calls_of_tasks_that_still_run_have_no_seconds_yet():
+    running = run([Task(0.0, math.nan)], stop=10.0, workers=1, scheduler="synchronous")
+    stacks = [((0.0, 9.0), "work", [MAIN, COPY], 9.0, 9.0)]
+    assert "slow-call" not in by_code(with_stacks(running, stacks))
+
+
+def test_code_without_a_path_may_be_named_like_a_module_of_python():
+    """Such code is the program's, and the call of a function as well."""
+    found = by_code(copying(0.9, 0.9, callers=(MAIN, ("deepcopy", "copy.py", 3, 1))))
+    assert "copy.deepcopy" in found["slow-call"].evidence

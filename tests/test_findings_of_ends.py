@@ -154,6 +154,14 @@ def test_imbalance(made, cases):
     check("imbalance", made, cases)
 
 
+@pytest.mark.parametrize("wait, saving", [("cpu-wait", None), ("sleep", 0.3)])
+def test_a_free_worker_has_no_cpu_while_tasks_wait_for_one(wait, saving):
+    tasks = run([Task(0.0, 1.0, worker=0), Task(0.0, 0.4, worker=1)])
+    made = with_columns(tasks, "tasks", thread_cpu=[0.2, 0.4], thread_noncpu=[0.8, 0.0])
+    found = by_code(with_waits(made, wait)).get("imbalance")
+    assert (found and found.potential_saving) == (saving and pytest.approx(saving))
+
+
 def straggling(seconds, others=3, usual=0.4):
     tasks = [Task(0, usual, worker=0) for _ in range(others)]
     return run([*tasks, Task(0, seconds, worker=1)], workers=1 + others)
@@ -401,6 +409,18 @@ def test_tasks_that_fail_again_and_again_are_said_to(times, is_said):
     found = by_code(with_columns(run(tasks), "tasks", key=keys))["failed-tasks"]
     assert (f"2 tasks failed again and again, {times} times each" in found.evidence) == is_said
     assert ("retries=" in found.advice) == is_said
+
+
+def test_a_task_that_fails_in_each_of_several_computations_is_not_run_again():
+    """The same key is another task in each computation."""
+    names = ["c", "d", "e"]
+    tasks = [Task(n, n + 1.0, outcome="failed", error="ValueError") for n in range(3)]
+    made = with_columns(run(tasks), "tasks", key=["parse-1"] * 3, computation=names)
+    columns = {name: made.computations[name].tolist() * 3 for name in made.computations.columns}
+    made = with_tables(made, computations={**columns, "computation": names})
+    found = by_code(made)["failed-tasks"]
+    assert "again and again" not in found.evidence
+    assert "retries=" not in found.advice
 
 
 @pytest.mark.parametrize("behind, is_found", [(0.1, True), (2.0, False)])

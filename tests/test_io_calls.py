@@ -3,6 +3,7 @@
 import functools
 import os
 import pickle
+import random
 import sys
 import time
 from functools import partial
@@ -74,6 +75,21 @@ def load_words(path):
 
 def read_with_own_function(path, number):
     return len(load_words(path)) + number
+
+
+LINES = [f"word{n} {n} {n}" for n in range(1_000)]
+"""Of a file that a library has open, as of an array in it."""
+
+
+def load_batch(path):
+    total = 0
+    for number in random.choices(range(len(LINES)), k=200_000):
+        total += len(LINES[number].split())
+    return total
+
+
+def read_at_random(path, number):
+    return load_batch(path) + number
 
 
 def load_made_up(count):
@@ -189,6 +205,13 @@ def test_a_file_is_looked_at_once_for_each_load_however_long_it_takes(words, mon
         dask.compute(*[lazy(words, n) for n in range(6)], scheduler="sync")
     # For the call of `load_words`, and for that of `open` in it.
     assert 1 <= looked_at.count(words) <= 12
+
+
+def test_a_function_that_loads_another_part_each_time_loads_nothing_again(words):
+    lazy = dask.delayed(read_at_random, pure=False)
+    with SamplingProfiler(interval=0.003) as prof:
+        dask.compute(*[lazy(words, n) for n in range(6)], scheduler="sync")
+    assert not sum(row["repeats"] for row in prof.recording.io_calls.to_dicts())
 
 
 @pytest.mark.parametrize("function", [load_part, opened, with_locals])

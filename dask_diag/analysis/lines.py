@@ -212,7 +212,7 @@ def call_in_tasks(
     seconds: dict[tuple[str, str], float] = {}
     lines = lines_of_frames(recording)
     for node in np.flatnonzero(of_calls).tolist():
-        caller, called = int(own[node]), node
+        caller, called = int(own[parent[node]]) if parent[node] >= 0 else -1, node
         # Wrappers around functions have no names of their own.
         while caller >= 0 and parent[called] != caller and not is_local[parent[called]]:
             called = parent[called]
@@ -250,6 +250,24 @@ def _called_by_program(recording: Recording) -> BoolArray:
     caller = innermost(parent, ~is_standard)
     is_own = np.append(files_of_nodes(recording, is_own_code), True)
     return np.asarray(~is_standard | is_own[caller])
+
+
+def share_in_other_packages(recording: Recording, call: CallInTasks) -> float:
+    """Share of the time in calls that is in packages which are not those of the call."""
+    frame, _ = _lines_of_program(recording)
+    files = [
+        "" if is_own_code(file) else package_of(short_path(file))
+        for file in recording.frames.file.values
+    ]
+    samples = recording.samples
+    is_other = [bool(name) and name not in _OF_TABLES for name in files]
+    codes = np.append(recording.frames.file.codes, len(files))
+    # Frames of no line of the program are of none.
+    is_in = np.append(is_other, False)[codes[frame]]
+    return float(samples.seconds[call.chosen & _samples_in(recording, is_in)].sum()) / call.seconds
+
+
+_OF_TABLES = frozenset({"dask", "distributed", "numpy", "pandas", "pyarrow", "xarray"})
 
 
 def samples_in_files(recording: Recording, matches: Callable[[str], object]) -> BoolArray:

@@ -586,7 +586,7 @@ def _cluster(
     submitted = recording.tasks.submitted[tasks.rows]
     # After a task seceded its result is not on the way yet.
     stopped = np.fmax(tasks.worker_stop, recording.tasks.stop[tasks.rows])
-    allowed = _allowed_times(recording, index, tasks)
+    allowed = np.fmax.reduce([submitted, *allowed_times(recording, tasks, stopped).values()])
     rows_of = rows_of_workers(recording.tasks.worker[tasks.rows])
     others = clusters.others(index)
     workers = recording.workers
@@ -628,25 +628,40 @@ def _cluster(
     return times, states
 
 
-def _allowed_times(recording: Recording, index: int, tasks: TaskTimes) -> FloatArray:
-    """When tasks had been sent to a worker that had free what they need of its resources."""
-    allowed = recording.tasks.submitted[tasks.rows]
+LATE = 0.001
+"""Seconds that a task may overlap the one that had its resource, by the errors of clocks."""
+
+
+def allowed_times(
+    recording: Recording, tasks: TaskTimes, stopped: FloatArray
+) -> dict[str, FloatArray]:
+    """For each resource of workers, when the one that ran it had enough of it for each task.
+
+    These are tasks of a computation. They may have `stopped` after they had a worker, as those that
+    seceded.
+    """
+    allowed: dict[str, FloatArray] = {}
     limits = recording.resource_limits
-    if not len(limits):
+    if not len(limits) or not len(tasks.rows):
         return allowed
-    is_known = limits.computation.eq(recording.computations.computation[index])
-    limits = limits.filter(is_known & (limits.at_once > 0))
-    workers = rows_of_workers(recording.tasks.worker[tasks.rows])
-    for rows in rows_by(limits.resource).values():
+    all_tasks = recording.tasks
+    name = all_tasks.computation[tasks.rows[:1]].tolist()[0]
+    limits = limits.filter(limits.computation.eq(name) & (limits.at_once > 0))
+    workers = rows_of_workers(all_tasks.worker[tasks.rows])
+    for resource, rows in rows_by(limits.resource).items():
         needs_it = {*limits.function[rows].tolist()}
-        is_limited = recording.tasks.function[tasks.rows].is_in(needs_it)
+        is_limited = all_tasks.function[tasks.rows].is_in(needs_it)
         at_once = int(limits.at_once[rows].max())
+        times = allowed[resource] = np.array(all_tasks.submitted[tasks.rows])
         for of_worker in workers.values():
             ran = of_worker[is_limited[of_worker] & ~np.isnan(tasks.worker_start[of_worker])]
             in_order = ran[np.argsort(tasks.worker_start[ran], kind="stable")]
             # As a task starts, all but so many of those before it have stopped.
-            later, stops = in_order[at_once:], np.sort(tasks.worker_stop[ran])[:-at_once]
-            allowed[later] = np.fmin(np.fmax(allowed[later], stops), tasks.worker_start[later])
+            later, stops = in_order[at_once:], np.sort(stopped[ran])[:-at_once]
+            starts = tasks.worker_start[later]
+            # If more ran at once, not all tasks of the function need it.
+            if (stops <= starts + LATE).all():
+                times[later] = np.fmin(np.fmax(times[later], stops), starts)
     return allowed
 
 

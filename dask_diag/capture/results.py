@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
-from math import nan
 from sys import getsizeof
 from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
@@ -21,7 +20,7 @@ from dask_diag.hooks.stack import (
 )
 from dask_diag.system.interpreter import growing_array
 
-UNKNOWN = nan
+UNKNOWN = float("nan")
 """The size of a result that is not known: this object, and no other NaN."""
 
 _PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, bytearray))

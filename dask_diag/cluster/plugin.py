@@ -26,7 +26,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager, suppress
 from copy import copy
 from itertools import islice
-from math import isnan, nan
+from math import isfinite, isnan, nan
 from time import perf_counter, process_time, thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -531,10 +531,11 @@ class RecordedComputation:
     def limits(self) -> list[tuple[str, str, int]]:
         """Rows of `ResourceLimits`."""
         most = {name: max(amounts.values(), default=0.0) for name, amounts in self.supply.items()}
+        # An amount may be infinite: then it limits nothing.
         return [
-            (function, resource, int(most.get(resource, 0.0) / amount))
+            (function, resource, int(most.get(resource, 0.0) // amount))
             for (function, resource), amount in self.needs.items()
-            if amount
+            if amount > 0 and isfinite(most.get(resource, 0.0))
         ]
 
     def count_of(self, function: str, done: int, total: int) -> None:

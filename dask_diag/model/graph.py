@@ -51,5 +51,5 @@ def names_of_steps(task: Any) -> list[Hashable]:
 def block_of(task: Any) -> Hashable:
     """The key of the block of a file that a task reads and parses; None for other tasks."""
     first: Any = task.args[0] if task.args else None
-    key = first.key if type(first).__name__ == "Task" else None
+    key = getattr(first, "key", None) if type(first).__name__ == "Task" else None
     return key if type(key) is str and key.startswith("read-block-") else None

@@ -13,7 +13,7 @@ import os
 import re
 import threading
 from collections import ChainMap
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from inspect import CO_OPTIMIZED
@@ -37,6 +37,13 @@ _PLAIN = int, float, bool, type(None)
 _FILES = {"FileIO", "BufferedReader", "TextIOWrapper", "GzipFile"}
 _READ_OTHERWISE = {"seek", "locals", "vars", "eval", "exec"}
 """Names in code that may read a part of a file, or hold the mapping of local variables."""
+LOADS_PARTS = frozenset(
+    (
+        *("choice", "choices", "default_rng", "integers", "permutation", "randint", "random"),
+        *("randrange", "rng", "sample", "seek", "shuffle"),
+    )
+)
+"""Names in the code of a function that may load another part each time."""
 _IN_LOOPS = COMMITS | GROWS | QUERIES
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
 
@@ -81,11 +88,12 @@ def io_call(code: CodeType, instruction: int) -> IOCall:
     if chain[-1] in _IN_LOOPS:
         later = steps[len(ran) :]
         is_meant = "executemany" not in used
-        if chain[-1] in GROWS:
-            kept = [step.argval for step in later[:1] if step.opname.startswith("STORE_")]
-            is_meant = any(step.argval in kept for step in inside)
-        in_loop = any("JUMP" in step.opname and step.argval <= instruction for step in later)
-        return IOCall(name) if is_meant and in_loop else IOCall()
+        ends = (step for step in later if "JUMP" in step.opname and step.argval <= instruction)
+        back = next(ends, None)
+        if back is not None and chain[-1] in GROWS:
+            loop = [step for step in steps if back.argval <= step.offset <= back.offset]
+            is_meant = _grows(inside, later[:1], loop)
+        return IOCall(name) if is_meant and back is not None else IOCall()
     if not _LOADS.match(str(chain[-1])):
         return IOCall()
     values: list[str] = []
@@ -94,10 +102,38 @@ def io_call(code: CodeType, instruction: int) -> IOCall:
         if isinstance(step.argval, CodeType):
             return IOCall(name)
         if step.opname.startswith("LOAD_") and step.opname not in {"LOAD_CONST", *_ATTRIBUTES}:
-            names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-            values += [name for name in names if isinstance(name, str)]
+            values += _names(step)
     is_known = code.co_flags & CO_OPTIMIZED and _READ_OTHERWISE.isdisjoint(used)
     return IOCall(name, tuple(values) if is_known else ())
+
+
+def _names(step: dis.Instruction) -> list[str]:
+    """The variables of an instruction: Python 3.13 has some for two."""
+    names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+    return [name for name in names if isinstance(name, str)]
+
+
+def _grows(
+    call: Sequence[dis.Instruction],
+    after: Sequence[dis.Instruction],
+    loop: Sequence[dis.Instruction],
+) -> bool:
+    """Whether a call in a loop puts more than all of a value in place of the value.
+
+    A part of the value is no growth, nor is a value that each round begins anew.
+    """
+    has_part = any("SUBSCR" in step.opname or step.argrepr == "[]" for step in call)
+    stored = [name for step in loop for name in _stored(step)]
+    used = [name for step in call for name in _names(step)]
+    kept = [name for step in after for name in _stored(step)]
+    return not has_part and any(name in used and stored.count(name) == 1 for name in kept)
+
+
+def _stored(step: dis.Instruction) -> list[str]:
+    """The variables that an instruction stores; one may store one and load another."""
+    if not step.opname.startswith("STORE_"):
+        return []
+    return _names(step)[: 1 if "LOAD" in step.opname else None]
 
 
 def values_in_call(

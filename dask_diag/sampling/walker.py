@@ -14,7 +14,7 @@ from dask_diag.capture.keys import function_name, name_of_function
 from dask_diag.capture.metrics import runs_in_collections
 from dask_diag.capture.task import Line
 from dask_diag.hooks.stack import called_from, clocks_around_steps, is_machinery
-from dask_diag.sampling.io_calls import IOCall, io_call
+from dask_diag.sampling.io_calls import LOADS_PARTS, IOCall, io_call
 from dask_diag.system.code import USER, owner_of_file
 from dask_diag.system.interpreter import has_gil
 
@@ -123,6 +123,7 @@ class Walker:
         outermost = len(lines)
         call: IOCall | None = None
         load: Load | None = None
+        used: set[str] = set()
         frame: FrameType | None = innermost
         for code, instruction in zip(instructions[::2], instructions[1::2], strict=True):
             # The thread may have gone on meanwhile.
@@ -133,9 +134,10 @@ class Walker:
                 if not (call and call.name) and owner_of_file(line.file) == USER:
                     is_function = call is not None
                     call = io_call(frame.f_code, instruction)
-                    if is_function and not call.values:
+                    if is_function and (not call.values or not used.isdisjoint(LOADS_PARTS)):
                         # Only a load is looked for beyond the innermost function of the program.
                         call = IOCall()
+                    used.update(frame.f_code.co_names)
                     line = line._replace(call=call.name)
                     if call.values:
                         load = len(lines), code, call.values, is_function

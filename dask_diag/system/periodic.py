@@ -134,13 +134,13 @@ class ShareOfTime:
         CPU seconds that a block takes, on average over the last ones.
     """
 
-    __slots__ = ("_blocks", "_collections", "_cpu", "_share", "_thread", "seconds")
+    __slots__ = ("_begun", "_blocks", "_share", "seconds")
 
     def __init__(self, share: float, seconds: float = 0.0, blocks: int = 1) -> None:
         self._share, self._blocks = share, blocks
         self.seconds = seconds
-        self._cpu = 0.0
-        self._collections = self._thread = 0
+        # Thread, collections and CPU seconds: set in one step, as another thread may begin a block.
+        self._begun = 0, 0, 0.0
 
     @property
     def pause(self) -> float:
@@ -148,13 +148,13 @@ class ShareOfTime:
         return self.seconds / self._share
 
     def __enter__(self) -> None:
-        self._thread = get_ident()
-        self._collections, self._cpu = _full_collections(), thread_time()
+        self._begun = get_ident(), _full_collections(), thread_time()
 
     def __exit__(self, *_: object) -> None:
-        took = thread_time() - self._cpu
-        if self._thread == get_ident() and _full_collections() == self._collections:
-            self.seconds += (took - self.seconds) / self._blocks
+        stop = thread_time()
+        thread, collections, start = self._begun
+        if thread == get_ident() and _full_collections() == collections:
+            self.seconds += (stop - start - self.seconds) / self._blocks
 
 
 def _full_collections() -> int:

@@ -25,11 +25,12 @@ def main() -> None:
     arguments = parser.parse_args()
     program = PROGRAMS[arguments.program]
     settings = program.settings_of(arguments.remedied) | json.loads(arguments.config)
-    prepared: Any = program.prepare()
     with contextlib.ExitStack() as stack:
+        # Before a cluster starts, which reads them.
+        stack.enter_context(dask.config.set(settings))
+        prepared: Any = program.prepare()
         if prepared is not None:
             prepared = stack.enter_context(prepared)
-        stack.enter_context(dask.config.set(settings))
         # What dask imports when it is first called is no part of a program.
         dask.compute(dask.delayed(int)(), scheduler="sync")
         if arguments.record:

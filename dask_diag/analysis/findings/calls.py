@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -17,7 +18,12 @@ from dask_diag.analysis.findings.rule import (
     severity_of,
     where_of_samples,
 )
-from dask_diag.analysis.lines import CallInTasks, call_in_tasks, lines_of_io
+from dask_diag.analysis.lines import (
+    CallInTasks,
+    call_in_tasks,
+    lines_of_io,
+    share_in_other_packages,
+)
 from dask_diag.model.codes import GROWS, QUERIES, Root
 from dask_diag.model.recording import Recording
 
@@ -43,6 +49,9 @@ class FasterCall(NamedTuple):
         How the reader knows the functions, if not by their names.
     by_libraries : bool
         Whether libraries call these functions of the standard library for the program.
+    calls_back : bool
+        Whether it calls a function of the program, which is not slow for it where other packages
+        do the work.
     """
 
     functions: str
@@ -53,13 +62,15 @@ class FasterCall(NamedTuple):
     besides: str = ""
     name: str = ""
     by_libraries: bool = False
+    calls_back: bool = False
 
 
 GROWING = FasterCall(
-    r"numpy/lib/[a-z_]+\.py:(append|insert)|pandas/core/frame\.py:_append",
+    "",
     "copies all rows that are there for each one that is added",
     "collect the parts in a list, and join these once, after the loop",
 )
+"""Calls in a loop: see `lines_of_io`."""
 QUERYING = FasterCall(
     "",
     "runs a query for each of many values",
@@ -73,7 +84,6 @@ ONE_FORMAT = FasterCall(
     name="dateutil.parser",
 )
 FASTER: tuple[FasterCall, ...] = (
-    GROWING,
     GROWING._replace(
         functions=r"pandas/core/indexing\.py:__setitem__",
         tells=r"pandas/core/indexing\.py:_setitem_with_indexer_missing",
@@ -92,7 +102,9 @@ FASTER: tuple[FasterCall, ...] = (
         r"|window/rolling\.py:apply_func|groupby/ops\.py:_chop)"
         r"|numpy/lib/([a-z_]+\.py:_vectorize_call|_?shape_base[a-z_]*\.py:<genexpr>"
         r"|_?index_tricks[a-z_]*\.py:__next__)",
-        besides=r"pandas/core/algorithms\.py:take_nd|pandas/core/indexes/base\.py:get_indexer",
+        besides=r"pandas/core/algorithms\.py:take_nd|pandas/core/indexes/base\.py:get_indexer"
+        r"|numpy/lib/[a-z_]+\.py:_vectorize_call_with_signature",
+        calls_back=True,
     ),
     FasterCall(
         r"pandas/core/(indexing|series|frame)\.py:__[gs]etitem__",
@@ -104,14 +116,18 @@ FASTER: tuple[FasterCall, ...] = (
         name="[], loc, iloc or at of pandas",
     ),
     FasterCall(
-        r"pandas/core/strings/object_array\.py:_str_map",
+        # Columns of Arrow have these of their own.
+        r"pandas/core/strings/object_array\.py:_str_(contains|endswith|find|fullmatch|is[a-z]+|len"
+        r"|lower|lstrip|match|replace|rstrip|slice|startswith|strip|title|upper)",
         "handles each string as a Python object",
-        "convert the column once: column.astype('string[pyarrow]')",
+        "convert a column of strings once: column.astype('string[pyarrow]')",
     ),
     FasterCall(
         r"pandas/io/parsers/python_parser\.py:.*",
         "parses text in Python code",
         "let read_csv parse with engine='c' or 'pyarrow'; for these sep= is a single character",
+        # Columns of fixed width: no other engine reads them.
+        besides=r"pandas/io/parsers/python_parser\.py:(__next__|detect_colspecs)",
     ),
     FasterCall(
         r"numpy/lib/[a-z_]+\.py:genfromtxt|csv\.py:__next__",
@@ -136,14 +152,15 @@ FASTER: tuple[FasterCall, ...] = (
     ),
     FasterCall(
         r"gzip\.py:(compress|write)|numpy/lib/[a-z_]+\.py:savez_compressed",
-        "compresses at a level that takes long",
-        "compress less: compresslevel=1 for gzip, numpy.savez in place of savez_compressed, zstd",
+        "compresses",
+        "compress less: compresslevel=1 for gzip if it is higher, numpy.savez in place of "
+        "savez_compressed, or zstd",
         by_libraries=True,
     ),
     FasterCall(
         r"PIL/PngImagePlugin\.py:_save",
-        "compresses at a level that takes long",
-        "save with compress_level=1, or in another format",
+        "compresses",
+        "save with compress_level=1 if it is higher, or in another format",
     ),
     FasterCall(
         r"logging/__init__\.py:_log",
@@ -162,7 +179,7 @@ FASTER: tuple[FasterCall, ...] = (
         "copy only what changes, as {**record} or list(values) do",
     ),
     FasterCall(
-        r"statistics\.py:.*",
+        r"statistics\.py:(mean|p?stdev|p?variance|_ss|_sum)",
         "computes exact fractions in Python code",
         "compute with NumPy: numpy.mean, numpy.std(values, ddof=1)",
     ),
@@ -176,12 +193,21 @@ FASTER: tuple[FasterCall, ...] = (
 
 BESIDES = 0.1
 """Share of a call in other functions, from which on it is not slow."""
+IN_OTHERS = 0.5
+"""Share of a call in other packages, from which on what it calls is not slow for being called."""
 OFTEN = 0.3
 """Least share of the sampled time of tasks in such calls."""
 WORTH_REPORTING = 0.15
 """Least share of the time in computations that they take."""
 FEWEST_SAMPLES = 10
 """Least number of samples in them."""
+
+
+_DATABASE = re.compile(
+    r"(?:^|[._])(?:con|connection|conn|cnx|cur|cursor|db|database|duckdb|engine|session|sql\w*)\d*$",
+    re.IGNORECASE,
+)
+"""Names of what runs queries: other things have a method ``execute``, too."""
 
 
 class SlowCall(NamedTuple):
@@ -217,6 +243,9 @@ _found: WeakKeyDictionary[Recording, SlowCall | None] = WeakKeyDictionary()
 def slow_call(analysis: Analysis) -> SlowCall | None:
     """The kind of slow calls in which tasks spent most time; None if none is worth it."""
     recording = analysis.recording
+    if not analysis.in_tasks:
+        # Those that still run have no seconds yet.
+        return None
     if recording not in _found:
         _found[recording] = _slow_call(recording)
     return _found[recording]
@@ -240,8 +269,8 @@ def _calls(recording: Recording) -> Iterator[SlowCall]:
         if call is not None and _is_slow(recording, kind, call):
             yield SlowCall(kind, call._replace(name=kind.name or call.name))
     for line in lines_of_io(recording):
-        function = line.call.rpartition(".")[2]
-        if function in GROWS | QUERIES:
+        receiver, _, function = line.call.rpartition(".")
+        if function in GROWS or (function in QUERIES and _DATABASE.search(receiver)):
             kind = GROWING if function in GROWS else QUERYING
             seconds = float(recording.samples.seconds[line.chosen].sum())
             yield SlowCall(kind, CallInTasks(line.call, line.place, line.chosen, seconds))
@@ -257,6 +286,8 @@ def _is_slow(recording: Recording, kind: FasterCall, call: CallInTasks) -> bool:
         return float(recording.samples.seconds[call.chosen & inside.chosen].sum()) / call.seconds
 
     tells = not kind.tells or share(kind.tells) >= kind.telling
+    if kind.calls_back and share_in_other_packages(recording, call) >= IN_OTHERS:
+        return False
     return tells and not (kind.besides and share(kind.besides) >= BESIDES)
 
 

@@ -27,6 +27,7 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.groups import rows_of_workers, workers_of_clusters
 from dask_diag.analysis.intervals import Intervals
+from dask_diag.analysis.occupancy import allowed_times
 from dask_diag.analysis.task_times import transfers_between_workers, worker_stop_times
 from dask_diag.columns import IntArray
 from dask_diag.model.codes import Activity, Outcome
@@ -128,14 +129,11 @@ def _limited_by_resources(analysis: Analysis) -> Diagnosis | None:
     share = analysis.share_of_workers(lost)
     if share < WORTH_REPORTING:
         return None
+    waited = _waits_for_resources(analysis)
+    resource = max(waited, key=waited.__getitem__)
     limits = analysis.recording.resource_limits
-    limits = limits.filter(limits.at_once > 0)
-    # The resource of which the workers have least, and the functions with most time that need it.
-    scarce = limits.filter(limits.at_once == limits.at_once.min())
-    resource = scarce.resource[0]
-    needs_it = analysis.tasks.function.is_in(
-        {*scarce.function[scarce.resource.eq(resource)].tolist()}
-    )
+    limits = limits.filter(limits.resource.eq(resource) & (limits.at_once > 0))
+    needs_it = analysis.tasks.function.is_in({*limits.function.tolist()})
     functions = top_functions(analysis, analysis.task_seconds * needs_it)
     times = [occupancy.when(occupancy.limited) for occupancy in analysis.occupancies]
     return Diagnosis(
@@ -148,7 +146,7 @@ def _limited_by_resources(analysis: Analysis) -> Diagnosis | None:
             idle=lost,
             share=share,
             resource=resource,
-            at_once=scarce.at_once[0],
+            at_once=limits.at_once.max(),
             functions=functions,
         ),
         "annotate only the tasks that need it: dask.annotate(resources=...) around the calls that "
@@ -156,6 +154,19 @@ def _limited_by_resources(analysis: Analysis) -> Diagnosis | None:
         "with more of it",
         FindingLocation(merged_intervals(*Intervals.join(times)), (), functions),
     )
+
+
+def _waits_for_resources(analysis: Analysis) -> dict[str, float]:
+    """Seconds that tasks waited for each resource."""
+    waited: dict[str, float] = {}
+    for occupancy in analysis.occupancies:
+        tasks = occupancy.tasks
+        stopped = np.fmax(tasks.worker_stop, analysis.tasks.stop[tasks.rows])
+        submitted = analysis.tasks.submitted[tasks.rows]
+        for resource, allowed in allowed_times(analysis.recording, tasks, stopped).items():
+            seconds = float(np.nansum(allowed - submitted))
+            waited[resource] = waited.get(resource, 0.0) + seconds
+    return waited
 
 
 def _busy_seconds(analysis: Analysis) -> dict[str, float]:

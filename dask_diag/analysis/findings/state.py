@@ -41,7 +41,8 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
     is_killed = tasks.error[first] == KILLED_WORKER
     lasted = float((tasks.stop - tasks.start)[is_failed].sum())
     failed = int(is_failed.sum())
-    distinct = len(set(tasks.key[is_failed].tolist()))
+    of_failed = tasks.key[is_failed].tolist(), tasks.computation[is_failed].tolist()
+    distinct = len(set(zip(*of_failed, strict=True)))
     is_retried = failed >= OFTEN_RETRIED * distinct
     computations = recording.computations.filter(
         recording.computations.computation.eq(tasks.computation[first])

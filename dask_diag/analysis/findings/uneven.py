@@ -497,8 +497,9 @@ def imbalance(analysis: Analysis) -> Diagnosis | None:
     ends = []
     computations = analysis.computations
     in_batches = set(computations.computation[computations.scheduler.eq("processes")])
+    waited = analysis.waits_of_tasks(Activity.CPU_WAIT) * analysis.has_waits
     for occupancy in analysis.large_occupancies:
-        idle, *end = _uneven_end(occupancy, occupancy.computation in in_batches)
+        idle, *end = _uneven_end(occupancy, occupancy.computation in in_batches, waited)
         idle /= occupancy.workers
         if idle:
             ends.append(end)
@@ -521,13 +522,15 @@ def imbalance(analysis: Analysis) -> Diagnosis | None:
     )
 
 
-def _uneven_end(occupancy: Occupancy, in_batches: bool) -> tuple[float, float, float]:
+def _uneven_end(
+    occupancy: Occupancy, in_batches: bool, waited: FloatArray
+) -> tuple[float, float, float]:
     """Free worker-seconds after the last moment without a free worker; start and stop.
 
     Only seconds with a busy worker count. A process may be free while tasks wait in a batch of
     another process. Under threads and on clusters a worker is not free while the next task is on
     the way. The end counts only if the tasks in the end were ready before: otherwise the chain of
-    tasks keeps workers idle.
+    tasks keeps workers idle. While tasks `waited` for CPUs, there was none for a free worker.
     """
     tasks = occupancy.tasks
     if np.isnan(tasks.worker_stop).all():
@@ -542,7 +545,11 @@ def _uneven_end(occupancy: Occupancy, in_batches: bool) -> tuple[float, float, f
     # Where no task runs at all the scheduler is slow, and not the division of the work.
     beside_busy = np.where(occupancy.busy > 0, free, 0)
     stop = np.nanmax(tasks.worker_stop)
-    return float(occupancy.seconds_during(beside_busy, start, stop)), float(start), float(stop)
+    idle = float(occupancy.seconds_during(beside_busy, start, stop))
+    took = tasks.worker_stop - tasks.worker_start
+    in_end = np.divide(ran, took, out=np.zeros(len(ran)), where=is_in_end & (took > 0))
+    idle -= float((waited[tasks.rows] * in_end).sum())
+    return max(idle, 0.0), float(start), float(stop)
 
 
 def _least_and_most_busy(analysis: Analysis, occupancy: Occupancy) -> tuple[float, float]:
