@@ -253,7 +253,7 @@ def _called_by_program(recording: Recording) -> BoolArray:
 
 
 def share_in_other_packages(recording: Recording, call: CallInTasks) -> float:
-    """Share of the time in calls that is in packages which are not those of the call."""
+    """Share of the time in calls in which other packages than those of tables do the work."""
     frame, _ = _lines_of_program(recording)
     files = [
         "" if is_own_code(file) else package_of(short_path(file))
@@ -262,12 +262,13 @@ def share_in_other_packages(recording: Recording, call: CallInTasks) -> float:
     samples = recording.samples
     is_other = [bool(name) and name not in _OF_TABLES for name in files]
     codes = np.append(recording.frames.file.codes, len(files))
-    # Frames of no line of the program are of none.
+    # A stack without a line of the program is in no package.
     is_in = np.append(is_other, False)[codes[frame]]
     return float(samples.seconds[call.chosen & _samples_in(recording, is_in)].sum()) / call.seconds
 
 
 _OF_TABLES = frozenset({"dask", "distributed", "numpy", "pandas", "pyarrow", "xarray"})
+"""Packages whose calls run a function for each row or element, and the ones around them."""
 
 
 def samples_in_files(recording: Recording, matches: Callable[[str], object]) -> BoolArray:

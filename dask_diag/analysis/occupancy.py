@@ -586,7 +586,7 @@ def _cluster(
     submitted = recording.tasks.submitted[tasks.rows]
     # After a task seceded its result is not on the way yet.
     stopped = np.fmax(tasks.worker_stop, recording.tasks.stop[tasks.rows])
-    allowed = np.fmax.reduce([submitted, *allowed_times(recording, tasks, stopped).values()])
+    allowed = np.fmax.reduce([submitted, *allowed_times(recording, tasks).values()])
     rows_of = rows_of_workers(recording.tasks.worker[tasks.rows])
     others = clusters.others(index)
     workers = recording.workers
@@ -629,17 +629,11 @@ def _cluster(
 
 
 LATE = 0.001
-"""Seconds that a task may overlap the one that had its resource, by the errors of clocks."""
+"""Most seconds by which clocks let a task overlap the one that held its resource before."""
 
 
-def allowed_times(
-    recording: Recording, tasks: TaskTimes, stopped: FloatArray
-) -> dict[str, FloatArray]:
-    """For each resource of workers, when the one that ran it had enough of it for each task.
-
-    These are tasks of a computation. They may have `stopped` after they had a worker, as those that
-    seceded.
-    """
+def allowed_times(recording: Recording, tasks: TaskTimes) -> dict[str, FloatArray]:
+    """For each resource, when the worker of each task of a computation had enough of it."""
     allowed: dict[str, FloatArray] = {}
     limits = recording.resource_limits
     if not len(limits) or not len(tasks.rows):
@@ -648,6 +642,8 @@ def allowed_times(
     name = all_tasks.computation[tasks.rows[:1]].tolist()[0]
     limits = limits.filter(limits.computation.eq(name) & (limits.at_once > 0))
     workers = rows_of_workers(all_tasks.worker[tasks.rows])
+    # A task that seceded holds its resources until it stops.
+    stopped = np.fmax(tasks.worker_stop, all_tasks.stop[tasks.rows])
     for resource, rows in rows_by(limits.resource).items():
         needs_it = {*limits.function[rows].tolist()}
         is_limited = all_tasks.function[tasks.rows].is_in(needs_it)

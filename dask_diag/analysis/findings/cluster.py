@@ -160,10 +160,8 @@ def _waits_for_resources(analysis: Analysis) -> dict[str, float]:
     """Seconds that tasks waited for each resource."""
     waited: dict[str, float] = {}
     for occupancy in analysis.occupancies:
-        tasks = occupancy.tasks
-        stopped = np.fmax(tasks.worker_stop, analysis.tasks.stop[tasks.rows])
-        submitted = analysis.tasks.submitted[tasks.rows]
-        for resource, allowed in allowed_times(analysis.recording, tasks, stopped).items():
+        submitted = analysis.tasks.submitted[occupancy.tasks.rows]
+        for resource, allowed in allowed_times(analysis.recording, occupancy.tasks).items():
             seconds = float(np.nansum(allowed - submitted))
             waited[resource] = waited.get(resource, 0.0) + seconds
     return waited
