@@ -39,6 +39,10 @@ def test_a_computation_notes_the_limit_of_the_machine_or_of_the_shell(monkeypatc
     assert 0 < limit == memory_limit() <= psutil.virtual_memory().total
     monkeypatch.setattr("resource.getrlimit", lambda which: (12_345, 99_999))
     assert memory_limit() == 12_345
+    # A limit on addresses leaves so much to data, whatever else is mapped.
+    now = psutil.Process().memory_info()
+    monkeypatch.setattr("resource.getrlimit", lambda which: (now.vms + 100 * MB, -1))
+    assert memory_limit() == pytest.approx(now.rss + 100 * MB, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -876,8 +876,8 @@ def test_results_that_are_slow_to_unpickle_are_large_enough():
     assert "arrays or tables in place of lists" in finding.advice
 
 
-def test_who_waits_for_threads_of_the_program_runs_no_code():
-    """The program's main thread waits for others, which compute."""
+def test_who_waits_for_threads_of_the_program_or_ends_a_pool_runs_no_code():
+    """The program's main thread waits for others, which compute, or for Dask's processes."""
     result = ("Future.result", "/usr/lib/python3.12/concurrent/futures/_base.py", 451, 430)
     wait = ("Condition.wait", "/usr/lib/python3.12/threading.py", 355, 320)
     made = one_by_one(tasks=2, own=1.0)
@@ -887,5 +887,10 @@ def test_who_waits_for_threads_of_the_program_runs_no_code():
         rows = [((2.0 * n + 1, 2.0 * n + 2), "between computations", path, 1, 0) for n in range(8)]
         return by_code(with_stacks(made, rows))
 
+    get = ("get", "/opt/env/site-packages/dask/multiprocessing.py", 250, 150)
+    join = ("Process.join", "/usr/lib/python3.12/multiprocessing/process.py", 149, 142)
     assert "client-bound" not in waiting(main, result, wait)
+    assert "client-bound" not in waiting(main, get, join)
+    # A pool of the program's own.
+    assert "client-bound" in waiting(main, join)
     assert "client-bound" in waiting(main, ("sleep", "/opt/env/site-packages/other.py", 1, 1))

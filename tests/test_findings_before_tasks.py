@@ -253,6 +253,17 @@ def test_the_first_run_compiles_and_others_wait():
     assert "first-call" in by_code(few)
 
 
+def test_first_runs_that_wait_for_a_cpu_start_at_the_same_time_only():
+    """The run that ends first, of which so much is a wait."""
+
+    def waiting(cpu_wait, task=0):
+        waits = {"task": [task], "activity": ["cpu-wait"], "seconds": [cpu_wait], "samples": [1]}
+        return with_tables(first_runs(), waits=waits)
+
+    cases = {(0.0,): 0.9, (0.5,): (0.4, {"first": 0.5}), (0.75,): None, (0.75, 1): 0.9}
+    check("first-call", waiting, cases)
+
+
 def test_what_each_run_compiles_is_no_first_call():
     """All runs are in a compiler, for this share of the time of later ones."""
 
@@ -570,6 +581,13 @@ def of_several_computations():
     return with_columns(in_processes(1.0, 0.9), "computations", 2, **twice)
 
 
+def beside_python_threads(cpu):
+    """Tasks that sleep beside an event loop in each process, which computes so long in all."""
+    row = {"computation": ["c"], "kind": ["python"], "name": ["loop"], "is_child": [True]}
+    numbers = {"threads": [1], "cpu_seconds": [cpu]}
+    return with_tables(in_processes(1.0, 0.9, 2, "processes", 0.1), threads={**row, **numbers})
+
+
 def small_tasks_in_processes(startup, work, overhead, tasks):
     """As of a word count: the pool starts, then each task is collected so much after it."""
     period = work + overhead
@@ -605,6 +623,8 @@ def small_tasks_in_processes(startup, work, overhead, tasks):
             },
         ),
         (of_several_computations, {(): "; use one pool for all computations"}),
+        # Tasks that wait for a thread of their process take turns for one in threads.
+        (beside_python_threads, {(0.2,): "scheduler='threads'", (1.6,): None}),
         # 4 ms of worker time for each task pass before the first one, as in the review's word count.
         (small_tasks_in_processes, {(0.24, 0.00157, 1e-6, 120): True}),
     ],

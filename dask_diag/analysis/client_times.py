@@ -28,6 +28,8 @@ from dask_diag.model.recording import Recording
 
 _WAITS = re.compile(r"(?:^|\.)(?:gather|result|exception|wait|__next__|next_batch|_get_and_raise)$")
 """The functions of a client that wait for results; Python 3.10 has no names of classes."""
+POOL = "dask/multiprocessing.py"
+"""File that ends worker processes."""
 _DEPLOY = re.compile(r"/distributed/deploy/")
 """In the paths of the files that start and close clusters."""
 
@@ -46,7 +48,8 @@ class ClientTimes(NamedTuple):
     clusters : array of float
         A cluster started or closed, or its workers were restarted, while no computation ran.
     own : array of float
-        It ran code of the program while no computation ran: neither imports nor dask making graphs.
+        It ran code of the program while no computation ran: neither imports nor dask making graphs
+        or ending worker processes.
     between : Intervals
         Times between and after computations, until dask returned, too.
     """
@@ -83,6 +86,7 @@ def client_times(recording: Recording) -> ClientTimes:
     share = ratio(left, waited)
     is_own = samples.root.eq(Root.BETWEEN) & ~is_call & ~imports & ~late_samples(recording)
     is_own &= ~graphs_made_between(recording) & ~waits_for_own_threads(recording)
+    is_own &= ~samples_below(recording, POOL)
     in_cluster = innermost(tree.parent, files_of_nodes(recording, _DEPLOY.search))
     is_cluster = np.append(in_cluster >= 0, False)[samples.node]
     is_restart = samples_below(recording, CLIENT, "restart") & samples.root.eq(Root.BETWEEN)

@@ -248,6 +248,15 @@ class Analysis:
     thread_groups = _fact(cpu.thread_groups)
     """CPU of groups of threads, the largest first; empty if not known."""
 
+    @property
+    def cpu_beside_tasks(self) -> float:
+        """CPU seconds of Python threads beside tasks in worker processes; 0 if not known.
+
+        Such as event loops: in one process they and tasks may take turns for the GIL.
+        """
+        groups = self.thread_groups
+        return sum(group.cpu for group in groups if group.kind == "python" and group.processes)
+
     @cached_property
     def cpu_of_own_threads(self) -> float:
         """CPU seconds of the profilers' threads; NaN if not known."""

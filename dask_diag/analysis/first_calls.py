@@ -11,7 +11,7 @@ import numpy as np
 from dask_diag.analysis.call_tree import lines_of_frames
 from dask_diag.analysis.groups import rows_by
 from dask_diag.analysis.lines import samples_in_files, samples_of_tasks
-from dask_diag.columns import BoolArray, IntArray
+from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.codes import Activity
 from dask_diag.model.recording import Recording
 
@@ -46,8 +46,9 @@ class FirstCall(NamedTuple):
         Tasks that started before any of them ended.
     start, stop : float
         Seconds: the start of the first one, and the first end.
-    later : float
-        Median seconds of later runs.
+    took, later : float
+        Seconds from this start to this end without waits for a CPU, which tasks that start at the
+        same time have for another reason, and the median of later runs.
     elsewhere : array of bool
         Mask of the samples of these tasks at lines where later runs hardly are; of all of them, if
         it is only known that others waited for the first one.
@@ -60,6 +61,7 @@ class FirstCall(NamedTuple):
     rows: IntArray
     start: float
     stop: float
+    took: float
     later: float
     elsewhere: BoolArray
     is_locked: bool
@@ -67,7 +69,7 @@ class FirstCall(NamedTuple):
     @property
     def lost(self) -> float:
         """Seconds by which they took longer than later runs."""
-        return self.stop - self.start - self.later
+        return self.took - self.later
 
 
 def first_calls(recording: Recording) -> list[FirstCall]:
@@ -94,7 +96,8 @@ def _first_call(recording: Recording, function: str, rows: IntArray) -> Iterator
     start, stop = float(starts.min()), float(stops.min())
     is_first = starts < stop
     later = stops[~is_first] - starts[~is_first]
-    if len(later) < FEWEST_LATER or stop - start < max(SLOWER * np.median(later), LONG):
+    took = stop - start - _waits(recording, Activity.CPU_WAIT)[rows[stops.argmin()]]
+    if len(later) < FEWEST_LATER or took < max(SLOWER * np.median(later), LONG):
         return
     at_first, elsewhere, is_known = _samples_of(recording, function, rows[is_first], (start, stop))
     seconds = recording.samples.seconds
@@ -103,18 +106,23 @@ def _first_call(recording: Recording, function: str, rows: IntArray) -> Iterator
     if is_elsewhere or is_locked:
         seen = at_first if is_locked else elsewhere
         median = float(np.median(later))
-        yield FirstCall(function, rows[is_first], start, stop, median, seen, is_locked)
+        yield FirstCall(function, rows[is_first], start, stop, took, median, seen, is_locked)
 
 
 def _wait_for_the_first(recording: Recording, rows: IntArray, is_first: BoolArray) -> bool:
     """Whether another first run mostly waited for a lock, and later runs hardly did."""
-    waits, tasks = recording.waits, recording.tasks
-    of_locks = waits.filter(waits.activity.eq(Activity.LOCK_WAIT))
-    locked = np.bincount(of_locks.task, of_locks.seconds, len(tasks))[rows]
+    tasks = recording.tasks
+    locked = _waits(recording, Activity.LOCK_WAIT)[rows]
     took = tasks.stop[rows] - tasks.start[rows]
     hardly = locked[~is_first].sum() < HARDLY * took[~is_first].sum()
     is_other = is_first & (tasks.stop[rows] > tasks.stop[rows].min())
     return bool(hardly and (locked >= ELSEWHERE * took)[is_other].any())
+
+
+def _waits(recording: Recording, activity: str) -> FloatArray:
+    """Seconds of a wait, task by task."""
+    rows = recording.waits.filter(recording.waits.activity.eq(activity))
+    return np.asarray(np.bincount(rows.task, rows.seconds, len(recording.tasks)), float)
 
 
 def _samples_of(

@@ -418,8 +418,12 @@ def _memory_of_machine() -> float:
 def _limits() -> Iterator[float]:
     """Limits by the shell, and by control groups such as containers."""
     if resource is not None:
-        for name in ("RLIMIT_AS", "RLIMIT_DATA"):
+        for name, kind in (("RLIMIT_AS", "vms"), ("RLIMIT_DATA", "data")):
             soft = resource.getrlimit(getattr(resource, name))[0] if hasattr(resource, name) else -1
             if soft != resource.RLIM_INFINITY:
-                yield float(soft)
+                # Such a limit counts what is mapped. So much of it is not in memory, as stacks of
+                # threads, and cannot be had for data.
+                now = psutil.Process().memory_info()
+                mapped = max(getattr(now, kind, 0) - now.rss, 0)
+                yield float(max(soft - mapped, min(soft, now.rss)))
     yield from own_memory_limits()

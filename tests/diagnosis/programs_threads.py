@@ -11,7 +11,14 @@ import dask
 from dask import delayed
 
 from tests.diagnosis.program import PROCESSES, SLEEPING, Program, threads
-from tests.diagnosis.work_threads import parse_in_cycles, read, read_records, times_of
+from tests.diagnosis.work_threads import (
+    hash_of,
+    parse_in_cycles,
+    read,
+    read_hash,
+    read_records,
+    times_of,
+)
 
 SYNC = {"scheduler": "sync"}
 TEXTS = [
@@ -47,7 +54,13 @@ def records(_: list[Any], remedied: bool) -> int:
 
 def full_loop(_: None, remedied: bool) -> int:
     """An event loop that parses what eight threads read."""
-    return int(sum(dask.compute(*(delayed(read)(0.002, 400_000) for _ in range(100)))))
+    return int(sum(dask.compute(*(delayed(read)(0.002, 400_000) for _ in range(500)))))
+
+
+def hashing_loop(_: None, remedied: bool) -> str:
+    """An event loop that hashes what eight threads read; or these do."""
+    parts = (delayed(read_hash)(number, remedied) for number in range(60))
+    return hash_of("".join(dask.compute(*parts)).encode())
 
 
 def half_loop(_: None, remedied: bool) -> int:
@@ -93,7 +106,14 @@ PROGRAMS = (
         "busy-thread",
         settings=threads(8),
         remedy=PROCESSES,
-        remaining=frozenset({"pool-startup", "too-few-threads"}),
+        remaining=frozenset({"too-few-threads"}),
+    ),
+    Program(
+        # Processes would only start in this second.
+        "one event loop that hashes",
+        hashing_loop,
+        "busy-thread",
+        settings=threads(8),
     ),
     Program(
         "one event loop that waits",

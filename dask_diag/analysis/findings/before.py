@@ -294,9 +294,11 @@ def _clusters_between(analysis: Analysis) -> Diagnosis | None:
 
 def _advice_on_pool(analysis: Analysis) -> tuple[str, float]:
     """What saves the start of processes, and the most that it saves; empty if nothing is known."""
-    # In threads, tasks that hold the GIL compute one after the other: that must be quicker, too.
+    # In threads, tasks that hold the GIL compute one after the other, and the threads that compute
+    # for them are one: that must be quicker, too.
     cpu = analysis.tasks.thread_cpu
     in_turns = float(np.where(np.isnan(cpu), analysis.task_seconds, cpu).sum())
+    in_turns += analysis.cpu_beside_tasks
     saved = np.fmin(analysis.seconds_saved(scheduler="threads"), analysis.computing - in_turns)
     if saved >= WORTH_GAINING * analysis.computing:
         return (
@@ -346,7 +348,7 @@ def first_call(analysis: Analysis) -> Diagnosis | None:
                 else ". It passed where later runs spend no time{lines}"
             ),
             function=analysis.named([worst.function]),
-            first=worst.stop - worst.start,
+            first=worst.took,
             later=worst.later,
             processes=processes,
             waited=len(worst.rows) - 1,

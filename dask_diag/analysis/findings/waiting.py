@@ -16,6 +16,7 @@ from dask_diag.analysis.findings.computations import chunks_read_again
 from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.interpreter import (
     ONE_AT_A_TIME,
+    WORTH_PROCESSES,
     locks_are_the_gil,
     saved_in_processes,
 )
@@ -105,14 +106,27 @@ def busy_thread(analysis: Analysis) -> Diagnosis | None:
     with_tasks = analysis.busy_with_gil / analysis.busy_wall
     if waited < MOSTLY_WAITING * analysis.in_tasks or with_tasks < FULL:
         return None
-    # In processes as many such threads compute at once as there are CPUs, and tasks beside them.
-    saved = min(analysis.busy_with_gil, analysis.computing) * (1 - 1 / analysis.cpus)
-    if saved < WORTH_REPORTING * analysis.computing:
+    # As many such threads compute at once as there are CPUs, and tasks beside them.
+    lost = min(analysis.busy_with_gil, analysis.computing) * (1 - 1 / analysis.cpus)
+    if lost < WORTH_REPORTING * analysis.computing:
         return None
+    # In a process of their own, tasks wait while its thread computes for them, and not for others.
+    for_others = max(0.0, 1 - thread.seconds / waited)
+    waits = {Activity.THREAD_WAIT: for_others, Activity.LOCK_WAIT: for_others, Activity.GIL_WAIT: 1}
+    predicted, how = saved_in_processes(analysis, waits, workers=analysis.cpus)
+    in_processes = float(np.fmin(predicted, lost))
+    in_tasks = "compute in the tasks what this thread computes for them, if it releases the GIL"
+    more_threads = "more threads do not help"
+    if in_processes >= WORTH_PROCESSES * analysis.computing:
+        lost = in_processes
+        advice = f"use processes, each with such a thread of its own: {how}; or {in_tasks}"
+    else:
+        advice = in_tasks
+        more_threads += ", and processes would hardly help, because they have to start first"
     where = where_of_tasks(analysis, analysis.waits_of_tasks(Activity.THREAD_WAIT))
     return Diagnosis(
-        severity_of(saved / analysis.computing),
-        Gain(saved),
+        severity_of(lost / analysis.computing),
+        Gain(lost),
         evidence(
             "Tasks waited {waited:seconds} ({share:share} of their time) for other threads; thread "
             "{thread} was busy for {busy:share} of the time"
@@ -126,9 +140,7 @@ def busy_thread(analysis: Analysis) -> Diagnosis | None:
             gil=with_tasks,
             lines=line_clause(thread.lines),
         ),
-        "use processes, each with such a thread of its own: scheduler='processes', "
-        f"num_workers={analysis.cpus}; or compute in the tasks what this thread computes for them, "
-        "if it releases the GIL; more threads do not help",
+        f"{advice}; {more_threads}",
         where,
     )
 
@@ -454,7 +466,8 @@ def _advice_on_moving(analysis: Analysis) -> str:
     """Advice to use threads, if predicted to help, and another remedy."""
     saved = analysis.seconds_saved(scheduler="threads")
     # If the tasks hold the GIL, threads run one of them at a time.
-    in_turns = analysis.computing - analysis.cpu_in_tasks if analysis.has_gil else inf
+    cpu = analysis.cpu_in_tasks + analysis.cpu_beside_tasks
+    in_turns = analysis.computing - cpu if analysis.has_gil else inf
     least = WORTH_GAINING * analysis.computing
     less = "load data in the tasks that use it, and return smaller results"
     if min(saved, in_turns) >= least:
