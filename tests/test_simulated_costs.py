@@ -64,6 +64,20 @@ def test_costs_of_processes_are_those_that_there_were(lasted):
     np.testing.assert_allclose(noticed, COSTS.deliver + COSTS.notice, atol=1e-7)
 
 
+def test_later_batches_that_wait_for_data_do_not_hide_the_start_of_processes():
+    """Each batch waits for 200 ms, the first ones for the start of their process only."""
+    slow = replace(IN_PROCESSES, wake=0.2)
+    recording = run(LONG, 3, slow, scheduler="processes", chunksize=6)
+    assert works_of(recording)["c"].startup == pytest.approx(slow.startup, abs=0.02)
+    names = np.array(recording.tasks.worker.tolist())
+    starts = {name: recording.tasks.start[names == name].min() for name in set(names)}
+    for before, startup in ((0.0, (0.7, 0.6, 0.5)), (0.3, slow.startup)):
+        joined = {"pid": list(starts), "joined": [start - before for start in starts.values()]}
+        known = with_tables(recording, workers={"computation": ["c"] * 3, **joined})
+        known = with_columns(known, "tasks", pid=names.tolist())
+        assert works_of(known)["c"].startup == pytest.approx(startup, abs=0.02)
+
+
 def test_costs_of_threads_are_those_that_there_were():
     recording = run(LONG, 3)
     assert simulate(recording).seconds == pytest.approx(recording.stop, rel=1e-6)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, fields
 from functools import cached_property
-from math import inf
+from math import inf, nan
 
 import numpy as np
 
@@ -135,6 +135,8 @@ class _Recorded:
     rows, lanes : array of int
         Rows and workers of its tasks in `Recording.tasks`.
     cpu : array of float
+    joined : array of float
+        When the worker process of each task had started; NaN if not known.
     worker_cpu, pool_cpu : float
         CPU seconds of threads that ran tasks, and of others that tasks used.
     timestamps : Timestamps
@@ -146,6 +148,7 @@ class _Recorded:
     rows: IntArray
     lanes: IntArray
     cpu: FloatArray
+    joined: FloatArray
     worker_cpu: float
     pool_cpu: float
     timestamps: Timestamps
@@ -195,6 +198,8 @@ def works_of(recording: Recording, without: Collection[str] = ()) -> dict[str, W
     code_of = {name: code for code, name in enumerate(tasks.computation.values)}
     cpu_of_workers = _cpu_of_threads(recording, {"tasks"})
     cpu_of_pools = _cpu_of_threads(recording, {"native", "python"})
+    workers = recording.workers
+    joined = dict(zip(workers.tuples("computation", "pid"), workers.joined.tolist(), strict=True))
     number = np.empty(len(tasks), np.int64)
     works = {}
     for computation in recording.computations.to_dicts():
@@ -215,6 +220,7 @@ def works_of(recording: Recording, without: Collection[str] = ()) -> dict[str, W
             rows=rows,
             lanes=tasks.worker.codes[rows].astype(np.int64),
             cpu=np.nan_to_num(np.maximum(tasks.thread_cpu[rows], 0.0)),
+            joined=np.array([joined.get((name, pid), nan) for pid in tasks.pid[rows].tolist()]),
             worker_cpu=cpu_of_workers.get(name, 0.0),
             pool_cpu=cpu_of_pools.get(name, 0.0),
             timestamps=timestamps.filter(rows),
@@ -245,7 +251,9 @@ def _local_work(recorded: _Recorded) -> Work:
     sent = np.cumsum(is_first)
     sent_in_round = sent - (sent - is_first)[np.searchsorted(steps.round, steps.round)]
     wake = timestamps.start - steps.last_of_round - sent_in_round * collecting["submit"]
-    wake, startup = _startup(np.maximum(wake, 0.0), is_first, steps.round, in_processes)
+    begins = is_first & (steps.round == steps.round[0]) & in_processes
+    startup = _startup(recorded, np.maximum(wake, 0.0), begins, is_first & ~begins)
+    wake = np.maximum(wake, 0.0) - startup
     gap = np.maximum(timestamps.start - np.concatenate([[0.0], timestamps.stop[:-1]]), 0.0)
     lasted = float(computation["stop"] - computation["start"])
     return recorded.work(
@@ -258,7 +266,7 @@ def _local_work(recorded: _Recorded) -> Work:
         # In worker processes it is not known which programs tasks start.
         cpu_children=0.0 if in_processes else _known(computation["cpu_children"]),
         others=_known(computation["cpu_other_processes"]) / lasted if lasted > 0 else 0.0,
-        startup=startup,
+        startup=tuple(startup[begins].tolist()),
         batch=int(ordinal.max()) + 1,
         graph_bytes=_known(computation["graph_bytes"]),
         **collecting,
@@ -333,17 +341,14 @@ def _typical_steps(
 
 
 def _startup(
-    wake: FloatArray, is_first: BoolArray, rounds: IntArray, in_processes: bool
-) -> tuple[FloatArray, tuple[float, ...]]:
-    """Seconds of waking without the start of processes, and the start for the first batches."""
-    if not in_processes:
-        return wake, ()
-    begins = is_first & (rounds == rounds[0])
-    later = is_first & ~begins
-    # The first batch of each process waits for its start; later ones show what waking takes.
+    recorded: _Recorded, wake: FloatArray, begins: BoolArray, later: BoolArray
+) -> FloatArray:
+    """Seconds of waking in which the process of a first batch started; 0 for other tasks."""
+    # Later batches show what waking takes, but those with more data: it took no longer than since
+    # the process had started.
     usual = float(np.median(wake[later])) if later.any() else float(wake.min(initial=0.0))
-    startup = np.maximum(wake[begins] - usual, 0.0)
-    return np.where(begins, np.minimum(wake, usual), wake), tuple(startup.tolist())
+    since = np.maximum(recorded.timestamps.start - recorded.joined, 0.0)
+    return np.where(begins, np.maximum(wake - np.fmin(usual, since), 0.0), 0.0)
 
 
 @dataclass(frozen=True)
