@@ -778,13 +778,17 @@ def test_of_several_graphs_only_the_first_is_known():
     assert "the first graph took 3.00 s" in finding.evidence
 
 
-def limited(threads=2, seconds=1.0, at_once=1, needs=("f",)):
-    """Each worker runs so many of twenty tasks at a time; the others wait there."""
+def limited(threads=2, seconds=1.0, at_once=1, needs=("f",), late=0.0):
+    """Each worker runs so many of twenty tasks at a time; the others wait there.
+
+    Clocks let the next task start so much before the last one stops.
+    """
     rows = []
     for n in range(20):
         turn, place = divmod(n, 2 * max(at_once, 1))
         start = turn * seconds
-        rows.append((f"{'ab'[place % 2]}/{place // 2}", 0.0, start, start + seconds))
+        thread = (turn + place // 2) % threads
+        rows.append((f"{'ab'[place % 2]}/{thread}", 0.0, start, start + seconds + late))
     limits = columns_of(
         "computation function resource at_once", *(("c", name, "GPU", at_once) for name in needs)
     )
@@ -836,11 +840,18 @@ def test_if_more_run_at_once_than_have_the_resource_some_do_not_need_it():
     assert occupancy.seconds(occupancy.overhead) > 0.0
 
 
+def test_clocks_may_differ_a_little():
+    (occupancy,) = occupancies(limited(late=0.0009))
+    assert occupancy.seconds(occupancy.limited) == pytest.approx(18.0, rel=0.01)
+
+
 @pytest.mark.parametrize(
     "made",
     [
         lambda: limited(threads=1),
         lambda: limited(at_once=2),
+        # They ran at the same time, so not all need it.
+        lambda: limited(late=0.0011),
         # It is not known how many may run, or these tasks need none.
         lambda: limited(at_once=0),
         lambda: limited(needs=("other",)),

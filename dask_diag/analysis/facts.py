@@ -27,7 +27,7 @@ from dask_diag.analysis.groups import (
     rows_by,
     workers_of_clusters,
 )
-from dask_diag.analysis.lines import busiest_thread
+from dask_diag.analysis.lines import busiest_thread, lines_of_io
 from dask_diag.analysis.occupancy import Occupancy, occupancies
 from dask_diag.analysis.phases import phases
 from dask_diag.analysis.simulation.change import Changes
@@ -211,6 +211,9 @@ class Analysis:
 
     first_calls = _fact(first_calls)
     """First runs of functions that took longer than later ones, and elsewhere."""
+
+    lines_of_io = _fact(lines_of_io)
+    """Lines of the program at which tasks load data, or repeat a call in a loop."""
 
     task_memory = _fact(memory.task_memory)
     """Memory that was sampled while the tasks of each function ran."""

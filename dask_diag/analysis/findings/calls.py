@@ -21,7 +21,6 @@ from dask_diag.analysis.findings.rule import (
 from dask_diag.analysis.lines import (
     CallInTasks,
     call_in_tasks,
-    lines_of_io,
     share_in_other_packages,
 )
 from dask_diag.model.codes import GROWS, QUERIES, Root
@@ -236,39 +235,39 @@ class SlowCall(NamedTuple):
         )
 
 
-_found: WeakKeyDictionary[Recording, SlowCall | None] = WeakKeyDictionary()
-"""What was found in recordings, while these are in use: two rules ask."""
+_found: WeakKeyDictionary[Analysis, SlowCall | None] = WeakKeyDictionary()
+"""What was found, while an analysis is in use: two rules ask."""
 
 
 def slow_call(analysis: Analysis) -> SlowCall | None:
     """The kind of slow calls in which tasks spent most time; None if none is worth it."""
-    recording = analysis.recording
     if not analysis.in_tasks:
         # Those that still run have no seconds yet.
         return None
-    if recording not in _found:
-        _found[recording] = _slow_call(recording)
-    return _found[recording]
+    if analysis not in _found:
+        _found[analysis] = _slow_call(analysis)
+    return _found[analysis]
 
 
-def _slow_call(recording: Recording) -> SlowCall | None:
-    samples = recording.samples
+def _slow_call(analysis: Analysis) -> SlowCall | None:
+    samples = analysis.recording.samples
     of_tasks = float(samples.seconds[samples.root.eq(Root.TASKS)].sum())
     found = [
         slow
-        for slow in _calls(recording)
+        for slow in _calls(analysis)
         if slow.call.seconds >= OFTEN * of_tasks
         and samples.count[slow.call.chosen].sum() >= FEWEST_SAMPLES
     ]
     return max(found, key=lambda one: one.call.seconds, default=None)
 
 
-def _calls(recording: Recording) -> Iterator[SlowCall]:
+def _calls(analysis: Analysis) -> Iterator[SlowCall]:
+    recording = analysis.recording
     for kind in FASTER:
         call = call_in_tasks(recording, kind.functions, kind.by_libraries)
         if call is not None and _is_slow(recording, kind, call):
             yield SlowCall(kind, call._replace(name=kind.name or call.name))
-    for line in lines_of_io(recording):
+    for line in analysis.lines_of_io:
         receiver, _, function = line.call.rpartition(".")
         if function in GROWS or (function in QUERIES and _DATABASE.search(receiver)):
             kind = GROWING if function in GROWS else QUERYING

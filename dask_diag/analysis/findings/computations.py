@@ -30,7 +30,7 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.groups import counts_by, rows_by, sums_by, totals_by
 from dask_diag.analysis.intervals import Intervals
-from dask_diag.analysis.lines import lines_of_io, own_lines, samples_below, samples_of_tasks
+from dask_diag.analysis.lines import own_lines, samples_below, samples_of_tasks
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.codes import (
@@ -75,7 +75,7 @@ def _loads_again(analysis: Analysis) -> Diagnosis | None:
     recording = analysis.recording
     again = [
         (seconds_sampled(recording, line.chosen), line)
-        for line in lines_of_io(recording)
+        for line in analysis.lines_of_io
         if line.runs >= FEWEST_LOADS and line.repeats >= AGAIN * line.runs
     ]
     took, line = max(again, key=lambda pair: pair[0], default=(0.0, None))

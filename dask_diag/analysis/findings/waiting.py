@@ -48,7 +48,6 @@ from dask_diag.analysis.groups import lookup, workers_of_clusters
 from dask_diag.analysis.lines import (
     ProgramLine,
     line_of_samples,
-    lines_of_io,
     lines_outside_dask,
     program_lines,
     samples_below,
@@ -244,7 +243,7 @@ def _committing(analysis: Analysis) -> Diagnosis | None:
     without_cpu = samples.seconds - np.nan_to_num(samples.cpu_seconds)
     commits = [
         (float(without_cpu[line.chosen].sum()), line)
-        for line in lines_of_io(recording)
+        for line in analysis.lines_of_io
         if line.call.rpartition(".")[2] in COMMITS
     ]
     waited, line = max(commits, key=lambda pair: pair[0], default=(0.0, None))
