@@ -301,8 +301,10 @@ def test_what_others_wait_for_is_no_run_with_more_data():
         (0.0, 0.9, 0.0): evidence,
         (0.0, 0.4, 0.0): None,
         (0.0, 0.9, 0.01): None,
-        # The first run itself waited for a lock, of the program, say.
-        (0.9, 0.0, 0.0): None,
+        # The run that waited may end before the one that loads.
+        (0.9, 0.0, 0.0): evidence,
+        # Both wait for a lock of something else.
+        (0.9, 0.9, 0.0): None,
     }
     check("first-call", waiting, cases)
     assert "lock-bound" not in by_code(waiting(0.0, 0.9, 0.0))

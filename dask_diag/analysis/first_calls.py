@@ -102,21 +102,23 @@ def _first_call(recording: Recording, function: str, rows: IntArray) -> Iterator
     at_first, elsewhere, is_known = _samples_of(recording, function, rows[is_first], (start, stop))
     seconds = recording.samples.seconds
     is_elsewhere = seconds[elsewhere].sum() >= ELSEWHERE * seconds[at_first].sum() > 0
-    is_locked = not (is_elsewhere or is_known) and _wait_for_the_first(recording, rows, is_first)
+    is_locked = not (is_elsewhere or is_known) and _wait_for_one(recording, rows, is_first)
     if is_elsewhere or is_locked:
         seen = at_first if is_locked else elsewhere
         median = float(np.median(later))
         yield FirstCall(function, rows[is_first], start, stop, took, median, seen, is_locked)
 
 
-def _wait_for_the_first(recording: Recording, rows: IntArray, is_first: BoolArray) -> bool:
-    """Whether another first run mostly waited for a lock, and later runs hardly did."""
-    tasks = recording.tasks
+def _wait_for_one(recording: Recording, rows: IntArray, is_first: BoolArray) -> bool:
+    """Whether a first run mostly waited for a lock, another did not, and later runs hardly did.
+
+    Either may end first: who has the lock gives it up before its run ends.
+    """
     locked = _waits(recording, Activity.LOCK_WAIT)[rows]
-    took = tasks.stop[rows] - tasks.start[rows]
+    took = recording.tasks.stop[rows] - recording.tasks.start[rows]
     hardly = locked[~is_first].sum() < HARDLY * took[~is_first].sum()
-    is_other = is_first & (tasks.stop[rows] > tasks.stop[rows].min())
-    return bool(hardly and (locked >= ELSEWHERE * took)[is_other].any())
+    waits = (locked >= ELSEWHERE * took)[is_first]
+    return bool(hardly and waits.any() and not waits.all())
 
 
 def _waits(recording: Recording, activity: str) -> FloatArray:
