@@ -381,6 +381,23 @@ def test_a_slow_call_takes_much_of_the_tasks_and_of_the_computation():
     check("slow-call", copying, cases)
 
 
+def test_cells_of_a_sheet_are_not_read_one_by_one():
+    """In a workbook that is only read, each begins at the first row."""
+    folder = "/usr/lib/python3.11/site-packages/openpyxl/worksheet"
+    cell = ("Worksheet.cell", f"{folder}/worksheet.py", 244, 230)
+    get = ("ReadOnlyWorksheet._get_cell", f"{folder}/_read_only.py", 139, 139)
+    rows = ("WorkSheetParser.parse", f"{folder}/_reader.py", 153, 150)
+    made = run([Task(0.0, 5.0)], stop=5.0, workers=1, scheduler="synchronous")
+    for path, is_found in (([MAIN, cell, get, rows], True), ([MAIN, rows], False)):
+        found = by_code(with_stacks(made, [((0.0, 5.0), "work", path, 5.0, 5.0)]))
+        assert ("slow-call" in found) == is_found
+        if is_found:
+            assert (
+                "Worksheet.cell, called at main (~/code/main.py:5)" in found["slow-call"].evidence
+            )
+            assert "sheet.iter_rows(values_only=True)" in found["slow-call"].advice
+
+
 def test_calls_of_tasks_that_still_run_have_no_seconds_yet():
     running = run([Task(0.0, math.nan)], stop=10.0, workers=1, scheduler="synchronous")
     stacks = [((0.0, 9.0), "work", [MAIN, COPY], 9.0, 9.0)]

@@ -173,12 +173,61 @@ def test_each_process_has_a_lock_of_its_own():
     assert saved < 4.0
 
 
+def test_who_sleeps_with_a_lock_may_need_it():
+    """One task at a time sleeps, as if it had a device, while the other waits for that."""
+
+    def sleeping(share):
+        path = [MAIN, ("read", "/code/mine.py", 9, 1)]
+        made = with_stacks(in_rounds(16, 2), [((0.0, 8.0), "work", path, 16.0, 0.0)])
+        seconds = {"lock-wait": 1 - share, "sleep": share, "cpu-wait": 0.0}
+        rows = {"task": [*range(16)] * 3, "activity": [name for name in seconds for _ in range(16)]}
+        rows |= {"seconds": [s for s in seconds.values() for _ in range(16)], "samples": [10] * 48}
+        return with_tables(made, waits=rows)
+
+    cases = {
+        (0.5,): ("medium", "upper_bound", "none, if what it protects does one thing at a time"),
+        (0.3,): ("high", "not: none, if what it protects does one thing at a time"),
+    }
+    check("lock-bound", sleeping, cases)
+
+
+def callbacks(seconds, file="/home/someone/code/main.py", below="dask/local.py", tasks=100):
+    """Tasks one after the other; the scheduler's thread is in a function of a file for so long."""
+    made = run([Task(n / 10, (n + 1) / 10) for n in range(tasks)], workers=2, cpus=2)
+    called = ("Page.posttask", file, 12, 10)
+    path = [MAIN, ("get_async", f"/opt/env/lib/python3.11/site-packages/{below}", 9, 1), called]
+    stop = tasks / 10
+    rows = [((0.0, stop), "scheduler", path, seconds, seconds)]
+    return with_stacks(made, rows)
+
+
+def test_callbacks_of_the_program_keep_the_scheduler():
+    site = "/opt/env/lib/python3.11/site-packages/"
+    said = "most of it at Page.posttask (~/code/main.py:12)"
+    cases = {
+        (6.0,): ("upper_bound", "high", 6.0, said, "write or draw", {"each": 0.06, "tasks": 100}),
+        (1.4,): None,
+        # A library's, such as a bar of progress.
+        (6.0, f"{site}tqdm/dask.py"): "most of it at Page.posttask (tqdm/dask.py:12)",
+        # Dask's own work, what it pickles, and the program around it.
+        (6.0, f"{site}dask/order.py"): None,
+        (6.0, f"{site}cloudpickle/cloudpickle.py"): None,
+        (6.0, "/home/someone/code/main.py", "dask/base.py"): None,
+    }
+    check("scheduler-bound", callbacks, cases)
+
+
 def test_the_lock_of_an_array_is_an_argument_and_that_of_a_compiler_a_first_call():
     getter = ("getter", "/opt/env/lib/python3.11/site-packages/dask/array/core.py", 110, 90)
     made = with_waits(in_rounds(16, 2, 0.5), "lock-wait")
     for path, advised in (([MAIN, getter], True), ([getter, MAIN], True), ([MAIN], False)):
         found = by_code(with_stacks(made, [((0.0, 8.0), "work", path, 16.0, 8.0)]))
         assert ("pass lock=False, if" in found["lock-bound"].advice) == advised
+    # What is written to a chunk of the target in parts is lost without a lock.
+    store = ("store_chunk", *getter[1:])
+    advice = by_code(with_stacks(made, [((0.0, 8.0), "work", [MAIN, store], 16.0, 8.0)]))
+    assert "x.rechunk(target.chunks)" in advice["lock-bound"].advice
+    assert "pass lock=False, if what is read" not in advice["lock-bound"].advice
     # Of compilers it is waited for while functions are compiled, which is another finding.
     numba = "/opt/env/lib/python3.11/site-packages/numba/core/compiler_lock.py"
     assert "lock-bound" not in by_code(locked_in(numba))

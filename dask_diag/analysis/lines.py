@@ -430,6 +430,19 @@ def _in_schedulers(recording: Recording) -> BoolArray:
     return _samples_in(recording, _with_calls(recording, runs))
 
 
+def samples_in_callbacks(recording: Recording) -> BoolArray:
+    """Select the samples of callbacks, other than Dask's, that a local scheduler calls."""
+    tree = recording.call_tree
+    in_scheduler = np.append(nodes_in_file(recording, "dask/local.py"), False)
+    # The file of named tuples says nothing.
+    known = files_of_nodes(recording, lambda file: file not in ("", "<string>"))
+    is_other = known & ~files_of_nodes(recording, is_standard_library)
+    # It pickles tasks, too.
+    is_other &= ~_in_packages(recording, (*_SCHEDULERS, "cloudpickle"))
+    calls = _with_calls(recording, is_other & in_scheduler[tree.parent])
+    return _samples_in(recording, calls) & recording.samples.root.eq(Root.SCHEDULER)
+
+
 def seconds_waiting_for_threads(recording: Recording) -> float:
     """Seconds without CPU of tasks in calls that wait for another thread.
 

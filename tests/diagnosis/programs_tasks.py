@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import dask
 import dask.array as da
 import dask.bag as db
 from dask.base import get_scheduler
+from dask.callbacks import Callback
 
 from tests.diagnosis.program import SLEEPING, Program, threads
 from tests.diagnosis.work import add, compute, make_array, pause
@@ -38,6 +40,19 @@ def no_operations(_: None, remedied: bool) -> int:
     }
     dsk["total"] = (add, *dsk)
     return int(get(dsk, "total"))
+
+
+def callback(_: None, remedied: bool) -> int:
+    """A callback that writes the state of all tasks after each of them."""
+    done: list[str] = []
+
+    def write(key: Any, *_: Any) -> None:
+        done.append(str(key))
+        if not remedied or len(done) % 500 == 0:
+            json.dumps(sorted(done))
+
+    with Callback(posttask=write):
+        return computed({("work", n): (add, n, n) for n in range(4000)})
 
 
 def chain(_: None, remedied: bool) -> int:
@@ -131,6 +146,12 @@ PROGRAMS = (
         true=frozenset({"scheduler-bound", "graph-preparation"}),
         remaining=frozenset({"scheduler-bound", "tasks-too-small"}),
         settings=threads(8),
+    ),
+    Program(
+        "a callback after each task",
+        callback,
+        "scheduler-bound",
+        remaining=frozenset({"tasks-too-small"}),
     ),
     # Tasks of these sleep, so that what else the machine does hardly matters.
     Program("chain of tasks", chain, "serial-chain", remaining=SLEEPING),

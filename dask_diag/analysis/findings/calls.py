@@ -139,6 +139,11 @@ FASTER: tuple[FasterCall, ...] = (
         "read with engine='calamine' (package python-calamine), or convert the files to Parquet",
     ),
     FasterCall(
+        r"openpyxl/worksheet/_read_only\.py:_get_cell",
+        "reads the sheet from its begin for each cell",
+        "go through the rows once: for row in sheet.iter_rows(values_only=True)",
+    ),
+    FasterCall(
         r"yaml/constructor\.py:get_single_data",
         "parses text in Python code",
         "parse it with yaml.load(text, Loader=yaml.CSafeLoader)",

@@ -24,6 +24,7 @@ from dask_diag.analysis.findings.rule import (
     Gain,
     compute_together,
     evidence,
+    lines_sampled,
     rule,
     seconds_sampled,
     severity_of,
@@ -33,7 +34,7 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.groups import distinct_pairs
 from dask_diag.analysis.intervals import Intervals, StepFunction
-from dask_diag.analysis.lines import graphs_made_by_task
+from dask_diag.analysis.lines import graphs_made_by_task, samples_in_callbacks
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.analysis.phases import first_starts
 from dask_diag.analysis.task_times import (
@@ -314,6 +315,8 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
     overhead = analysis.spent(Activity.OVERHEAD) * own * _share_with_cpu(analysis)
     # What waits for large data that processes are sent waits for these.
     overhead = max(overhead - overhead_in_transit(analysis), 0.0)
+    # All workers wait for callbacks, which are another finding's.
+    overhead = max(overhead - _seconds_in_callbacks(analysis) * analysis.workers, 0.0)
     if started < FEWEST_SMALL_TASKS or analysis.in_tasks / started > SHORT:
         return None
     share = overhead / (overhead + analysis.in_tasks)
@@ -529,11 +532,46 @@ WAITED_ON_CLUSTER = 0.3
 way, or in the scheduler's queue."""
 
 
+def _seconds_in_callbacks(analysis: Analysis) -> float:
+    """Seconds in which a local scheduler was in callbacks of the program."""
+    chosen = samples_in_callbacks(analysis.recording)
+    return min(float(analysis.recording.samples.seconds[chosen].sum()), analysis.computing)
+
+
+def _callbacks(analysis: Analysis) -> Diagnosis | None:
+    """Callbacks of the program took long on the thread that hands out tasks."""
+    lost, tasks = _seconds_in_callbacks(analysis), len(analysis.tasks)
+    if lost < WORTH_REPORTING * analysis.computing or not tasks:
+        return None
+    samples, chosen = analysis.recording.samples, samples_in_callbacks(analysis.recording)
+    line = lines_sampled(analysis.recording, chosen)[0]
+    return Diagnosis(
+        severity_of(lost / analysis.computing),
+        Gain(lost),
+        evidence(
+            "The thread that hands out tasks spent {lost:seconds} of {computing:seconds} in "
+            "callbacks of the program, {each:seconds} for each of {tasks:task}{line}. Workers wait "
+            "meanwhile",
+            lost=lost,
+            computing=analysis.computing,
+            each=lost / tasks,
+            tasks=tasks,
+            line=f", most of it at {line}",
+        ),
+        "do less for each task in the callback: only count, and write or draw what has changed at "
+        "most once a second",
+        where_of_intervals(samples.start[chosen], samples.stop[chosen]),
+    )
+
+
 @rule("scheduler-bound", unless=("small-computations",))
 def scheduler_bound(analysis: Analysis) -> Diagnosis | None:
     """Workers mostly waited for the thread that hands out tasks."""
     if analysis.on_cluster:
         return _scheduler_of_a_cluster(analysis)
+    callbacks = _callbacks(analysis)
+    if callbacks is not None:
+        return callbacks
     tasks = len(analysis.tasks)
     if tasks < FEWEST_TASKS or not analysis.schedulers & {"threads", "processes"}:
         return None

@@ -542,9 +542,15 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
     least = WORTH_NAMING * sum(line.seconds for line in lines)
     most = [str(line) for line in lines[:MOST_NAMED] if line.seconds >= least]
     advice, saved = _advice_on_lock(analysis, lines, waited / in_all, may_hold_the_gil)
+    # One task at a time sleeps with it, as if it had a device, or a call each second.
+    asleep = analysis.waited(Activity.SLEEP)
+    may_be_needed = FULL * analysis.busy_wall <= asleep <= analysis.busy_wall
+    if may_be_needed:
+        advice = f"none, if what it protects does one thing at a time; else {advice}"
+    is_upper_bound = may_hold_the_gil or may_be_needed or saved < gain.seconds
     return Diagnosis(
-        severity_of(waited / analysis.in_tasks),
-        Gain(min(gain.seconds, saved)) if may_hold_the_gil or saved < gain.seconds else gain,
+        severity_of(waited / analysis.in_tasks, is_certain=not may_be_needed),
+        Gain(min(gain.seconds, saved)) if is_upper_bound else gain,
         evidence(
             "Tasks waited {waited:seconds} for locks ({share:share} of their time)"
             + ", in {lines}" * bool(most)
@@ -559,8 +565,10 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
     )
 
 
-LOCKING = ("getter", "getter_nofancy", "load_store_chunk", "store_chunk")
-"""Functions of dask that take the lock of an array while they read or write a part."""
+READING = ("getter", "getter_nofancy")
+"""Functions of dask that take the lock of an array while they read a part."""
+WRITING = ("load_store_chunk", "store_chunk")
+"""Those that take it while they write a part."""
 _WITH_THREADS = frozenset({"pyarrow"})
 """Packages whose calls wait for native threads of their own, of little CPU time."""
 _COMPILERS = frozenset({"llvmlite", "numba"})
@@ -582,8 +590,14 @@ def _advice_on_lock(
         + "; this does not help if the locked code holds the GIL"
         * may_hold_the_gil
     )
-    if _is_lock_of_arrays(analysis):
-        advice = f"pass lock=False, if what is read or written allows several threads; or {advice}"
+    if _is_lock_of_arrays(analysis, WRITING):
+        advice = (
+            "write whole chunks of the target, x.rechunk(target.chunks): else each is read, "
+            "changed and written again, and without a lock data is lost; then pass lock=False, if "
+            f"the target allows several threads; or {advice}"
+        )
+    elif _is_lock_of_arrays(analysis, READING):
+        advice = f"pass lock=False, if what is read allows several threads; or {advice}"
     if not lines or analysis.schedulers != {"threads"} or is_own_code(lines[0].file):
         return advice, inf
     package = package_of(short_path(lines[0].file))
@@ -598,11 +612,11 @@ def _advice_on_lock(
     )
 
 
-def _is_lock_of_arrays(analysis: Analysis) -> bool:
-    """Whether tasks wait for the lock of ``from_array`` or ``store``."""
+def _is_lock_of_arrays(analysis: Analysis, functions: Sequence[str]) -> bool:
+    """Whether tasks wait for the lock of ``from_array`` or ``store``, by what takes it."""
     recording = analysis.recording
     off_cpu = _seconds_off_cpu(analysis, recording.samples.root.eq(Root.TASKS))
-    calls = [samples_below(recording, "dask/array/core.py", name) for name in LOCKING]
+    calls = [samples_below(recording, "dask/array/core.py", name) for name in functions]
     return float(off_cpu[np.logical_or.reduce(calls)].sum()) > float(off_cpu.sum()) / 2
 
 
