@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -43,16 +45,17 @@ def no_operations(_: None, remedied: bool) -> int:
 
 
 def callback(_: None, remedied: bool) -> int:
-    """A callback that writes the state of all tasks after each of them."""
+    """A callback that writes the names of all tasks that are done after each of them."""
     done: list[str] = []
 
     def write(key: Any, *_: Any) -> None:
         done.append(str(key))
         if not remedied or len(done) % 500 == 0:
-            json.dumps(sorted(done))
+            page.write_text(json.dumps(sorted(done), indent=1))
 
-    with Callback(posttask=write):
-        return computed({("work", n): (add, n, n) for n in range(4000)})
+    with tempfile.TemporaryDirectory() as folder, Callback(posttask=write):
+        page = Path(folder, "page.json")
+        return computed({("work", n): (add, n, n) for n in range(1500)})
 
 
 def chain(_: None, remedied: bool) -> int:
