@@ -879,6 +879,17 @@ def test_calls_of_actors_are_waited_for():
     assert "many items" in finding.advice
 
 
+def test_calls_of_queues_are_waited_for():
+    made = one_by_one(tasks=1, count=1, own=9.0)
+    queue = ("Queue.get", "/opt/env/site-packages/distributed/queues.py", 263, 255)
+    path = [("run", "/home/someone/code/main.py", 20, 18), queue, WAITS]
+    found = by_code(with_stacks(made, [((1.0, 10.0), "between computations", path, 9.0, 0.0)]))
+    assert (
+        "waited for calls of a queue, one at a time, for 9.00 s" in found["client-bound"].evidence
+    )
+    assert "client.gather(futures)" in found["client-bound"].advice
+
+
 def test_results_that_are_slow_to_unpickle_are_large_enough():
     made = with_columns(one_by_one(tasks=2, stop=12.0), "tasks", nbytes=[2e4] * 16)
     found = by_code(with_stacks(made, [((8.0, 12.0), "graph", GATHERS, 4.0, 0.0)]))

@@ -228,6 +228,10 @@ def test_the_lock_of_an_array_is_an_argument_and_that_of_a_compiler_a_first_call
     advice = by_code(with_stacks(made, [((0.0, 8.0), "work", [MAIN, store], 16.0, 8.0)]))
     assert "x.rechunk(target.chunks)" in advice["lock-bound"].advice
     assert "pass lock=False, if what is read" not in advice["lock-bound"].advice
+    # A queue of a cluster is no lock that could be held for a shorter time.
+    queue = ("Queue.put", "/opt/env/lib/python3.11/site-packages/distributed/queues.py", 110, 90)
+    found = by_code(with_stacks(made, [((0.0, 8.0), "work", [MAIN, queue], 16.0, 8.0)]))
+    assert found["lock-bound"].advice.startswith("return from the task what it puts into the queue")
     # Of compilers it is waited for while functions are compiled, which is another finding.
     numba = "/opt/env/lib/python3.11/site-packages/numba/core/compiler_lock.py"
     assert "lock-bound" not in by_code(locked_in(numba))

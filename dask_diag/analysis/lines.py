@@ -42,6 +42,8 @@ OWN_CALLS = "(dask_diag)"
 _OUTSIDE = -1
 _LINEAR_ALGEBRA = re.compile(r"(?:numpy|scipy)/linalg/")
 CLIENT = "distributed/client.py"
+QUEUES = "distributed/queues.py"
+"""File of queues, each call of which goes to the scheduler and back."""
 _COMPUTES = re.compile(r"(?:^|\.)(?:compute|persist)$")
 """The functions of dask that compute; Python 3.10 has no names of classes."""
 _SUBMITS = re.compile(r"(?:^|\.)(?:submit|map|compute|persist|get)$")

@@ -17,7 +17,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_intervals,
 )
 from dask_diag.analysis.intervals import Intervals
-from dask_diag.analysis.lines import CLIENT, own_lines, samples_below
+from dask_diag.analysis.lines import CLIENT, QUEUES, own_lines, samples_below
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import IntArray
 from dask_diag.model.codes import Activity, Outcome
@@ -220,6 +220,11 @@ def _what_it_did(analysis: Analysis, lost: float) -> tuple[str, str]:
         return "waited for calls of actors, one at a time,", (
             "give each call of an actor many items; or make many calls before waiting for their "
             "results"
+        )
+    if own[samples_below(recording, QUEUES)].sum() > lost / 2:
+        return "waited for calls of a queue, one at a time,", (
+            "have tasks return what they put there, and collect it with client.gather(futures); or "
+            "put lists of many items"
         )
     if float(np.nansum(recording.samples.cpu_seconds[own > 0])) < HARDLY_ANY_CPU * lost:
         return "slept or waited", (

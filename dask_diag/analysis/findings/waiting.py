@@ -46,6 +46,7 @@ from dask_diag.analysis.findings.rule import (
 from dask_diag.analysis.findings.scheduling import overhead_in_transit
 from dask_diag.analysis.groups import lookup, workers_of_clusters
 from dask_diag.analysis.lines import (
+    QUEUES,
     ProgramLine,
     line_of_samples,
     lines_outside_dask,
@@ -590,6 +591,12 @@ def _advice_on_lock(
         + "; this does not help if the locked code holds the GIL"
         * may_hold_the_gil
     )
+    off_cpu = _seconds_off_cpu(analysis, samples_of_tasks(analysis.recording))
+    if off_cpu[samples_below(analysis.recording, QUEUES)].sum() > off_cpu.sum() / 2:
+        return (
+            "return from the task what it puts into the queue, or put lists of many items: each "
+            "call goes to the scheduler and back"
+        ), inf
     if _is_lock_of_arrays(analysis, WRITING):
         advice = (
             "write whole chunks of the target, x.rechunk(target.chunks): else each is read, "
