@@ -123,6 +123,13 @@ def test_a_transfer_for_which_all_wait_costs_as_long_as_it_takes():
     assert_found(of_no_task, "transfer-bound", "high", 4.0 / 2)
 
 
+def test_a_bag_that_is_shuffled_between_workers_can_be_folded():
+    for function, is_bag in (("shuffle-split", True), ("f", False)):
+        made = moving(6.0)
+        made = with_columns(made, "tasks", function=[function] * len(made.tasks))
+        assert by_code(made)["transfer-bound"].advice.startswith("use foldby") == is_bag
+
+
 def test_the_worker_that_received_for_longest_is_named_first():
     tasks = [("a/0", 0, 0, 2, 2), ("b/0", 2, 3, 10, 10), ("c/0", 2, 8, 10, 10)]
     transfers = moved((0, 2.0, 3.0, 3e6, "a", "b"), (0, 2.0, 8.0, 3e6, "a", "c"))

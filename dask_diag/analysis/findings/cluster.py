@@ -8,6 +8,7 @@ import numpy as np
 
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.rule import (
+    FOLDBY,
     MOST_NAMED,
     WORTH_GAINING,
     Diagnosis,
@@ -36,6 +37,10 @@ WORTH_REPORTING = 0.15
 """Least share of the time of the cluster's threads that is lost."""
 
 
+SHUFFLING_BAGS = frozenset({"shuffle-group", "shuffle-join", "shuffle-split"})
+"""Functions of tasks that shuffle a bag between workers."""
+
+
 @rule("transfer-bound", needs=("transfers",), unless=("serialization-bound",))
 def transfer_bound(analysis: Analysis) -> Diagnosis | None:
     """Free threads waited for results of other workers."""
@@ -53,6 +58,8 @@ def transfer_bound(analysis: Analysis) -> Diagnosis | None:
     if (transfers.task < 0).any() or gain.seconds < WORTH_GAINING * analysis.computing:
         gain = Gain(waited / analysis.workers)
     advice = "reduce results in the tasks that create them, before other workers need them"
+    if not SHUFFLING_BAGS.isdisjoint(functions):
+        advice = f"{FOLDBY}; or {advice}"
     hosts = workers_of_clusters(analysis.recording).host.tolist()
     if len(hosts) > len(set(hosts)):
         advice += (

@@ -49,6 +49,8 @@ UPPER_BOUND, ESTIMATE, MEASURED, UNKNOWN = "upper_bound", "estimate", "measured"
 _SAID = {ESTIMATE: "about ", UPPER_BOUND: "at most "}
 NO_FIX = "no fix found"
 """Begin of the advice of a finding without a fix."""
+FOLDBY = "use foldby, or frequencies, in place of groupby: they reduce each partition first"
+"""What helps against the shuffle of a bag."""
 FIND_OUT = "record what tasks wait for with Profiler(waits=True) (dask-diag run --waits)"
 
 Times = tuple[tuple[float, float], ...]

@@ -15,6 +15,7 @@ from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.rule import (
     ESTIMATE,
+    FOLDBY,
     MOST_NAMED,
     NO_FIX,
     NO_GAIN,
@@ -201,7 +202,7 @@ def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
             took=took,
             share=took / analysis.in_tasks,
         ),
-        "use foldby, or frequencies, in place of groupby: they reduce each partition first"
+        FOLDBY
         if is_bag.any()
         else "if the data fit into memory, shuffle there: "
         "dask.config.set({'dataframe.shuffle.method': 'tasks'}), or shuffle_method='tasks'; or set "
