@@ -411,6 +411,21 @@ def test_tasks_that_fail_again_and_again_are_said_to(times, is_said):
     assert ("retries=" in found.advice) == is_said
 
 
+@pytest.mark.parametrize("seconds, severity", [(2.0, "high"), (1.0, "medium"), (0.2, "low")])
+def test_tasks_that_end_well_when_they_are_run_again_cost_the_time_before(seconds, severity):
+    """Two of two fail after so long each, and take four seconds then."""
+    again = 4.0 + seconds
+    tasks = [Task(0, seconds, worker=n, outcome="failed", error="HTTPError") for n in range(2)]
+    tasks += [Task(seconds, again, worker=n) for n in range(2)]
+    made = run(tasks, workers=2, cpus=2)
+    found = by_code(with_columns(made, "tasks", key=["a", "b", "a", "b"]))
+    said = "Run again, 2 tasks ended well", "in a task of its own"
+    assert_found(found["failed-tasks"], severity, "upper_bound", pytest.approx(seconds), *said)
+    # One of them does not.
+    one = with_columns(made, "tasks", key=["a", "b", "a", "c"])
+    assert_found(by_code(one)["failed-tasks"], "high", "not: ended well")
+
+
 def test_a_task_that_fails_in_each_of_several_computations_is_not_run_again():
     """The same key is another task in each computation."""
     names = ["c", "d", "e"]

@@ -13,6 +13,7 @@ from dask_diag.analysis.findings.rule import (
     NOWHERE,
     Diagnosis,
     Evidence,
+    Gain,
     evidence,
     rule,
     severity_of,
@@ -41,22 +42,37 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
     is_killed = tasks.error[first] == KILLED_WORKER
     lasted = float((tasks.stop - tasks.start)[is_failed].sum())
     failed = int(is_failed.sum())
-    of_failed = tasks.key[is_failed].tolist(), tasks.computation[is_failed].tolist()
-    distinct = len(set(zip(*of_failed, strict=True)))
-    is_retried = failed >= OFTEN_RETRIED * distinct
+    runs = list(zip(tasks.key.tolist(), tasks.computation.tolist(), strict=True))
+    of_failed = {runs[row] for row in np.flatnonzero(is_failed)}
+    distinct = len(of_failed)
+    has_ended_well = of_failed <= {
+        runs[row] for row in np.flatnonzero(tasks.outcome.eq(Outcome.OK))
+    }
+    is_retried = failed >= OFTEN_RETRIED * distinct and not has_ended_well
     computations = recording.computations.filter(
         recording.computations.computation.eq(tasks.computation[first])
     )
+    is_on_cluster = "distributed" in computations.scheduler.tolist()
+    advice = _advice_on_failure(tasks.error[first], is_on_cluster) + RETRY_LESS * is_retried
+    if chunk.text and not is_killed:
+        advice = RUN_CHUNK_ALONE
+    elif has_ended_well:
+        advice = RETRY_A_PART
+    # Else the result is lost, with all that was done for it: no seconds of this task say it.
+    gain, severity = NO_GAIN, "high"
+    if has_ended_well and lasted > 0:
+        lost = min(analysis.wall_of_tasks(lasted), analysis.computing)
+        gain, severity = Gain(lost), severity_of(lost / analysis.computing)
     return Diagnosis(
-        "high",
-        # What is lost is the result, with all that was done for it: no seconds of this task say it.
-        NO_GAIN,
+        severity,
+        gain,
         evidence(
             "{chunk}{failed:task} failed "
             + ("after an unknown time" if np.isnan(lasted) else "after {lasted:seconds}")
             + (". The first was" if failed > 1 else ". It was")
             + " {key} of {function}{exception}"
             + ". {distinct:task} failed again and again, {runs:mean} times each" * is_retried
+            + ". Run again, {distinct:task} ended well" * has_ended_well
             + ". {died:worker} died with it" * is_killed,
             chunk=chunk,
             failed=failed,
@@ -68,12 +84,7 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
             exception=f": {exception}" if exception and not chunk.text else "",
             died=tasks.attempt[first],
         ),
-        RUN_CHUNK_ALONE
-        if chunk.text and not is_killed
-        else _advice_on_failure(
-            tasks.error[first], is_on_cluster="distributed" in computations.scheduler.tolist()
-        )
-        + RETRY_LESS * is_retried,
+        advice,
         where_of_tasks(analysis, is_failed),
     )
 
@@ -83,6 +94,10 @@ OFTEN_RETRIED = 3
 RETRY_LESS = (
     "; retry (retries=) only what may succeed the next time, such as a request, and not errors "
     "that the data cause: catch these in the task"
+)
+RETRY_A_PART = (
+    "do what may fail, such as a request, in a task of its own, or try it again within the task: "
+    "each retry does all that comes before it again"
 )
 
 
