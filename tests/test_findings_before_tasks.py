@@ -469,7 +469,7 @@ ORDERED = "order (dask/order.py:7) 100%"
                         (UNPACK, "traverse=False"),
                         (SORT, "sort=False"),
                         (FROM_ARRAY, "from_array copies an array"),
-                        (EMULATE, "(meta=, or dtype= for arrays)"),
+                        (EMULATE, "(meta=, for arrays with dtype=)"),
                         (ORDER, "fewer and larger chunks"),
                     )
                 },

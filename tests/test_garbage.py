@@ -114,6 +114,12 @@ def test_collections_that_find_little_are_found():
     check("garbage-collection", collected, cases)
 
 
+def test_who_waits_for_the_collector_does_not_wait_for_code_of_tasks():
+    """Two threads wait for the GIL for 45% of the time; a task that collects has it for a share."""
+    cases = {(0.2, 0.0, 2, 0.45): True, (0.43, 0.0, 2, 0.45): True, (0.45, 0.0, 2, 0.45): None}
+    check("gil-bound", collected, cases)
+
+
 @pytest.mark.parametrize(("grows", "first"), [(0.0, "call gc.freeze()"), (0.05, "collect less")])
 def test_what_tasks_make_is_looked_for_less_often(grows, first):
     recording = in_rounds(10, 1)

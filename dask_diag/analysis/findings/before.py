@@ -590,8 +590,8 @@ def _advice_on_graphs(
     is_call = np.logical_or.reduce([samples_below(recording, *one) for one in _SAMPLE_RESULTS])
     if seconds_sampled(recording, making & is_call) > ONE_CAUSE * total:
         return (
-            "say what the function returns (meta=, or dtype= for arrays): dask calls it with a few "
-            "made-up rows to find that out"
+            "say what the function returns (meta=, for arrays with dtype=): dask calls it with a "
+            "few made-up rows to find that out"
         )
     submits = samples_below(recording, CLIENT, "submit") | samples_below(recording, CLIENT, "map")
     if seconds_sampled(recording, making & submits) > ONE_CAUSE * total:

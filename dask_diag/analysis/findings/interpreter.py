@@ -66,6 +66,8 @@ MOST_OF_ONE_CPU = 1.25
 OF_ITS_OWN = 0.5
 """Least share of the waits for the GIL that waits for CPUs do not explain, for an estimate and
 advice: else it is not certain whether the GIL or the lack of CPUs is the cause."""
+COLLECTING = 0.8
+"""Share of the tasks' CPU seconds in collections of garbage from which on others wait for these."""
 WORTH_PROCESSES = 0.25
 """Least share of the seconds of computations that processes are predicted to save, to be advised.
 
@@ -160,7 +162,9 @@ def gil_bound(analysis: Analysis) -> Diagnosis | None:
     others = analysis.waited(Activity.LOCK_WAIT, Activity.SLEEP)
     if is_recorded and others > MOSTLY_LOCKS * waits.waited:
         return None
-    if _is_of_libraries(analysis):
+    # Then they wait for the collector, which is another finding's.
+    collected = analysis.spent(Activity.GC)
+    if _is_of_libraries(analysis) or collected > COLLECTING * analysis.cpu_in_tasks:
         return None
     # Without recorded waits it is not known what else tasks waited for.
     of_own = waits.own / waits.waited
