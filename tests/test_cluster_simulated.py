@@ -103,6 +103,16 @@ LATE_WORKER = recording(
     [ONE, ("b", 1, 2.0, np.nan)],
     stop=3.0,
 )
+ALONE = with_columns(
+    recording(
+        [("a/0", 5 + n, 5 + n, 6 + n, 6 + n, n) for n in range(4)],
+        [("a", 1, 5.0, np.nan)],
+        stop=9.0,
+    ),
+    "tasks",
+    function=["f"] * 4,
+)
+"""The scheduler has the graph at 0 and its only worker at 5."""
 LONG = recording([("a/0", 0, 0, 9, 9), *(("b/0", 0, n, n + 1, n + 1) for n in range(5))], stop=9.0)
 """One of the four others was sent ahead to wait for the long one, and is sent on."""
 
@@ -117,6 +127,11 @@ LONG = recording([("a/0", 0, 0, 9, 9), *(("b/0", 0, n, n + 1, n + 1) for n in ra
         (LATE_WORKER, {}, 3),
         (LATE_WORKER, {"threads": 4}, 3),
         (LATE_WORKER, {"remove": {"startup"}}, 2),
+        (ALONE, {}, 9),
+        (ALONE, {"merge_tasks": 2}, 9),
+        (ALONE, {"threads": 4}, 6),
+        (ALONE, {"remove": {"overhead"}}, 9),
+        (ALONE, {"remove": {"startup"}}, 4),
         (LONG, {}, 9),
         (LONG, {"speedup": {"f-0": 4.0}}, 4),
     ],

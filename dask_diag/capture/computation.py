@@ -832,7 +832,7 @@ class SeenSteps:
             and (task.func is execute_subgraph or (task.args and type(task.args[0]) is Task))
         ]
         # One may be a stored array.
-        has_data = any(type(node) is DataNode for node in dsk.values())
+        has_data = DataNode in map(type, dsk.values())
         if not found and not has_data:
             return ()
         from dask_diag.capture.repeated import chunks_read_again, steps_again

@@ -58,19 +58,18 @@ def steps_again(tasks: Iterable[tuple[Hashable, Any]], seen: set[int]) -> list[R
             continue
         if task.args[0].__class__.__name__ not in _HAVE_STEPS:
             continue
-        is_whole = not is_fused(task)
-        for step_key, step in _steps(key, task):
-            read = block_of(step)
-            if is_whole and read is None:
-                continue
-            names = _head(key), _head(step_key)
+        # Of a task that is not fused only the block counts that it reads.
+        steps = _steps(key, task) if is_fused(task) or block_of(task) is not None else ()
+        head = steps and _head(key)
+        for name, step, block in steps:
+            read, names = block_of(step), (head, _head(name))
             group = groups.get(names)
             if group is None:
                 # The user may give a name to other work, too.
                 group = groups[names] = [0, 0, step, bool(NAMED_BY_DASK.search(str(names[1])))]
             group[0] += 1
             if group[3]:
-                hashed = hash(step_key if read is None else read)
+                hashed = hash(_step_key(name, block) if read is None else read)
                 group[1] += hashed in seen
                 new.add(hashed)
     if not groups:
@@ -93,7 +92,8 @@ def repeated_input(graph: Mapping[Hashable, Any], seen: set[int]) -> Hashable:
     inputs = {
         hash(block_of(step) or step_key): step_key
         for key, task in graph.items()
-        for step_key, step in _steps(key, task)
+        for name, step, block in _steps(key, task)
+        for step_key in (_step_key(name, block),)
         if type(step).__name__ == "Task"
         and not step.dependencies
         and NAMED_BY_DASK.search(str(step_key))
@@ -104,12 +104,15 @@ def repeated_input(graph: Mapping[Hashable, Any], seen: set[int]) -> Hashable:
     return again[0] if len(again) > len(inputs) / 2 else None
 
 
-def _steps(key: Hashable, task: Any) -> Iterator[tuple[Hashable, Any]]:
-    """Steps of a fused task, each with a key of its own; of other tasks the task itself."""
-    for name, step, block in steps_of(task, key) if is_fused(task) else [(key, task, key)]:
-        # The steps of a block have names only: the block is the task's.
-        inside = block[1:] if type(name) is str and isinstance(block, tuple) else ()
-        yield (name, *inside) if inside else name, step
+def _steps(key: Hashable, task: Any) -> Sequence[tuple[Hashable, Any, Hashable]]:
+    """Steps of a fused task; of other tasks the task itself."""
+    return steps_of(task, key) if is_fused(task) else [(key, task, key)]
+
+
+def _step_key(name: Hashable, block: Hashable) -> Hashable:
+    """A key of its own for a step of a block: those have names only; the block is the task's."""
+    inside = block[1:] if type(name) is str and isinstance(block, tuple) else ()
+    return (name, *inside) if inside else name
 
 
 def _head(key: Hashable) -> Any:

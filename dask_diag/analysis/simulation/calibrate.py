@@ -512,7 +512,8 @@ def _cluster_work(recorded: _Recorded, network: _Network) -> Work:
     wake, gap = _starting(recorded, arriving + cost, recording.tasks.stolen[rows] > 0)
     workers = recording.workers
     workers = workers.filter(workers.computation.eq(computation["cluster"]))
-    first, stop = float(timestamps.submitted[0]), float(computation["stop"])
+    first = float(timestamps.submitted[0])
+    alone, startup = _joining(workers, computation, first)
     inputs = np.full(len(rows), -inf)
     np.maximum.at(inputs, task, timestamps.collected[depends_on])
     ready = timestamps.submitted - recording.tasks.queued[rows]
@@ -540,7 +541,8 @@ def _cluster_work(recorded: _Recorded, network: _Network) -> Work:
         pool_cpu=0.0,
         cpu_children=0.0,
         others=0.0,
-        startup=_joining(workers, first, stop)[: max(int(computation["workers"]), 1)],
+        before=first - float(np.fmin(computation["prepared"], first)) - alone,
+        startup=startup[: max(int(computation["workers"]), 1)],
         batch=1,
         task=task,
         depends_on=depends_on,
@@ -593,9 +595,14 @@ def _delivering(timestamps: Timestamps, cost: float) -> FloatArray:
     return np.asarray(np.minimum(deliver, np.where(waited, usual, inf)))
 
 
-def _joining(workers: Workers, first: float, stop: float) -> tuple[float, ...]:
-    """Seconds from the first sent task until each thread of a worker joined, in order."""
-    is_used = (workers.joined < stop) & ~(workers.left <= first)
-    late = np.maximum(workers.joined[is_used] - first, 0.0)
-    joined = np.sort(np.repeat(late, workers.threads[is_used]))
-    return tuple(joined.tolist()) if joined.any() else ()
+def _joining(workers: Workers, computation: Row, first: float) -> tuple[float, tuple[float, ...]]:
+    """Seconds without a worker before the first task was sent, and until each thread joined.
+
+    The scheduler waits for its first worker as long as that takes, whatever the tasks.
+    """
+    is_used = (workers.joined < computation["stop"]) & ~(workers.left <= first)
+    joined, ordered = workers.joined[is_used], float(np.fmin(computation["prepared"], first))
+    alone = max(min(float(joined.min(initial=first)), first) - ordered, 0.0)
+    late = np.maximum(joined - first, 0.0) + alone
+    threads = np.sort(np.repeat(late, workers.threads[is_used]))
+    return alone, tuple(threads.tolist()) if threads.any() else ()

@@ -165,11 +165,12 @@ class TaskKinds(EndedKinds):
         for key, task in graph.items():
             name = key[0] if type(key) is tuple and key else key
             if type(task) is Task and task.func is execute_subgraph:
-                number, steps = self._read_fused(key, task, graph, dependents)
+                keys = [step for step, _, _ in steps_of(task)]
+                number, positions = self._read_fused(key, keys, graph, dependents)
                 if of_name.setdefault(name, number) != number:
                     self._of_key[key] = number
                 if len(self.kinds[number]) > 1 and self._is_next_timed(number):
-                    to_time.append((key, task, number, steps))
+                    to_time.append((key, task, number, dict(zip(keys, positions, strict=True))))
             elif name not in of_name and type(task) is not DataNode:
                 function = function_of(key, task) if is_plain(key) else self._function(name)
                 step = Step(function, self._origin(key, graph, dependents))
@@ -179,19 +180,21 @@ class TaskKinds(EndedKinds):
             graph[key] = timed_copy(task, steps, len(self.kinds[number]), sink)
 
     def _read_fused(
-        self, key: Hashable, task: Any, graph: Graph, dependents: Mapping[Hashable, Any]
-    ) -> tuple[int, Steps]:
-        """The kind of a fused task, and the position in it of each step of the task."""
+        self,
+        key: Hashable,
+        steps: Sequence[Hashable],
+        graph: Graph,
+        dependents: Mapping[Hashable, Any],
+    ) -> tuple[int, list[int]]:
+        """The kind of a fused task with these steps, and the position in it of each of them."""
         # Without a step of its own, as where it hands on data, it is one itself.
-        keys = [step for step, _, _ in steps_of(task)] or [key]
-        names = tuple([name_of_key(step) for step in keys])
+        names = tuple([k[0] if type(k) is tuple and k else k for k in steps or (key,)])
         known = self._of_steps.get(names)
         if known is None:
             known = self._of_steps[names] = self._numbered(
                 names, lambda name: self._origin_of(name) or self._origin(key, graph, dependents)
             )
-        number, positions = known
-        return number, dict(zip(keys, positions, strict=True))
+        return known
 
     def _numbered(
         self, names: Sequence[Hashable], origin_of: Callable[[Hashable], Origin]
@@ -274,8 +277,9 @@ class TaskKinds(EndedKinds):
         if self._of_key:
             return array("i", map(self.number_of, keys)).tobytes()
         get = self._of_name.get
-        names = [key[0] if type(key) is tuple and key else key for key in keys]
-        return array("i", [get(name, -1) for name in names]).tobytes()
+        # Without a call of Python for each task.
+        numbers = [get(key[0] if type(key) is tuple and key else key, -1) for key in keys]
+        return array("i", numbers).tobytes()
 
     def ended(self, numbers: bytes) -> tuple[EndedKinds, bytes]:
         """Kinds and positions without keys; one object for all computations that are alike."""
