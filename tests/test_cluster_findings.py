@@ -838,6 +838,16 @@ def test_the_resource_is_named_that_tasks_wait_for_and_not_the_scarcest():
     assert "for the resource GPU" in finding.evidence
 
 
+@pytest.mark.parametrize(("needs", "is_found"), [(("f",), False), (("f", "g"), True)])
+def test_a_resource_that_one_of_several_functions_needs_is_a_choice(needs, is_found):
+    """A camera takes one picture at a time; the tasks that look at pictures do not need it."""
+    made = limited(needs=needs)
+    made = with_columns(made, "tasks", function=["g"] + ["f"] * 19)
+    found = by_code(made)
+    assert ("unbalanced-workers" in found) == is_found
+    assert "too-few-threads" not in found
+
+
 def test_if_more_run_at_once_than_have_the_resource_some_do_not_need_it():
     """Of the tasks of a function, only one may need it; the others wait for the scheduler."""
     made = limited(at_once=2, threads=3)

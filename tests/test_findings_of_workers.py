@@ -418,15 +418,19 @@ def test_too_few_threads(made, cases):
     check("too-few-threads", made, cases)
 
 
-def served(workers=4, one=0.1, count=40, at_once=1, jitter=0.0, activity="io-wait"):
-    """Tasks whose calls a server answers in order, so many at once, each after so many seconds."""
+def served(workers=4, one=0.1, count=40, at_once=1, jitter=0.0, latency=0.0, activity="io-wait"):
+    """Tasks whose calls a server answers in order, so many at once, each after so many seconds.
+
+    Answers are so long on their way.
+    """
     answered, free = [0.0] * at_once, [0.0] * workers
     rows = []
     for n in range(count):
         worker, place = free.index(min(free)), answered.index(min(answered))
         start = free[worker] + 1e-4 * (worker + 1)
         took = one * (1 + jitter * (-1) ** (n // 2))
-        free[worker] = answered[place] = max(answered[place], start) + took
+        answered[place] = max(answered[place], start) + took
+        free[worker] = answered[place] + latency
         rows.append(Task(start, free[worker], 0.0, worker=worker))
     return with_waits(run(rows, workers=workers), activity)
 
@@ -439,6 +443,8 @@ def test_tasks_that_end_one_at_a_time_need_no_threads(activity):
         (2, 0.1, 40): said,
         (8, 0.1, 40, 1, 0.1): said[4],
         (4, 0.1, 40, 2): ("They ended 2 at a time, every 100 ms", said[4]),
+        # Most of the time of the first tasks is the way of the answer.
+        (8, 0.05, 130, 1, 0.0, 0.18): ("They ended one at a time, every 50.0 ms", said[4]),
         # Too few to tell.
         (8, 0.1, 20): "not: every",
     }

@@ -130,17 +130,27 @@ def _idle_beside_backlog(analysis: Analysis) -> tuple[float, list[Intervals]]:
     return lost, times
 
 
+def share_limited_by_resources(analysis: Analysis) -> float:
+    """Share of the workers' time in which tasks waited for a resource and not for a thread."""
+    lost = sum(occupancy.seconds(occupancy.limited) for occupancy in analysis.occupancies)
+    return analysis.share_of_workers(lost)
+
+
 def _limited_by_resources(analysis: Analysis) -> Diagnosis | None:
     """Threads were idle while tasks waited for a resource that other tasks had."""
-    lost = sum(occupancy.seconds(occupancy.limited) for occupancy in analysis.occupancies)
-    share = analysis.share_of_workers(lost)
+    share = share_limited_by_resources(analysis)
     if share < WORTH_REPORTING:
         return None
+    lost = sum(occupancy.seconds(occupancy.limited) for occupancy in analysis.occupancies)
     waited = _waits_for_resources(analysis)
     resource = max(waited, key=waited.__getitem__)
     limits = analysis.recording.resource_limits
     limits = limits.filter(limits.resource.eq(resource) & (limits.at_once > 0))
-    needs_it = analysis.tasks.function.is_in({*limits.function.tolist()})
+    names = {*limits.function.tolist()}
+    needs_it = analysis.tasks.function.is_in(names)
+    if len(names) == 1 and not needs_it.all():
+        # Somebody has chosen the one function that needs it, as that of a device.
+        return None
     functions = top_functions(analysis, analysis.task_seconds * needs_it)
     times = [occupancy.when(occupancy.limited) for occupancy in analysis.occupancies]
     return Diagnosis(

@@ -380,7 +380,7 @@ def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
             else "divide this function into several: dask runs all that one calls in one task"
             if is_large.sum() == 1 and not (is_chunk or "from-delayed" in where.functions[0])
             else "make chunks smaller, for several tasks per worker; a dataframe needs more "
-            "partitions (npartitions)"
+            "partitions (npartitions), a text file smaller blocks (blocksize)"
         ),
         where,
     )

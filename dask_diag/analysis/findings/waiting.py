@@ -75,8 +75,8 @@ EVEN = 0.8
 """Least share of the intervals between the ends of tasks that are near their median, within a third
 of it, if tasks end one at a time."""
 FIRST_OF_LATER = 0.85
-"""Most seconds of the first tasks of all workers, by those of later ones, if tasks end one at a
-time: the first of them hardly waits."""
+"""Most seconds of the first tasks of half of the workers, by those of later ones, if tasks end one
+at a time: the first of them hardly waits."""
 ROUNDS = 3
 """Least number of tasks of each worker, of which that is said."""
 COMMITTING = 0.2
@@ -303,8 +303,9 @@ def _turns(analysis: Analysis) -> _Turns | None:
     if workers < 2 or len(rows) < max(ROUNDS * workers, FEWEST_TASKS):
         return None
     took = analysis.task_seconds[rows[np.argsort(analysis.tasks.start[rows], kind="stable")]]
-    # A lock that is polled is another finding's.
-    if took[:workers].mean() > FIRST_OF_LATER * np.median(took[workers:]) or lock_bound(analysis):
+    # The first half wait for few others. A lock that is polled is another finding's.
+    first = took[: max(workers // 2, 2)].mean()
+    if first > FIRST_OF_LATER * np.median(took[workers:]) or lock_bound(analysis):
         return None
     stops = np.sort(analysis.tasks.stop[rows])
     for at_once in range(1, workers // 2 + 1):
@@ -843,7 +844,10 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
         _threads_are_full(analysis) or chunks_read_again(analysis)
     ):
         return None
-    if analysis.on_cluster and cluster.unbalanced_workers(analysis):
+    if analysis.on_cluster and (
+        cluster.unbalanced_workers(analysis)
+        or cluster.share_limited_by_resources(analysis) >= WORTH_REPORTING
+    ):
         # Free threads wait for what tasks need, such as resources.
         return None
     computing = _seconds_of_programs(analysis)
