@@ -97,8 +97,9 @@ def serial_chain(analysis: Analysis) -> Diagnosis | None:
             functions=analysis.named(path.functions["function"].tolist()[:MOST_NAMED]),
         ),
         compute_together(number)
-        + "split the chain into independent parts (combine results in a tree, not one after "
-        "another), or " * bool(np.median(inputs[path.tasks["task"]]) > 1) + "make its tasks faster",
+        + "if the steps need not come one after another, combine results in a tree; or "
+        * bool(np.median(inputs[path.tasks["task"]]) > 1)
+        + "make its tasks faster",
         where_of_rows(analysis, path.tasks["task"]),
     )
 
