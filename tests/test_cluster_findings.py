@@ -891,9 +891,26 @@ def test_calls_of_actors_are_waited_for():
     ]
     found = by_code(with_stacks(made, [((1.0, 10.0), "between computations", path, 9.0, 0.0)]))
     finding = assert_found(found, "client-bound", "high", 9.0)
-    assert "waited for calls of actors, one at a time, for 9.00 s of 10.0 s" in finding.evidence
+    assert "waited for calls of actors for 9.00 s of 10.0 s" in finding.evidence
     assert "run (~/code/main.py:20) 100%" in finding.evidence
     assert "many items" in finding.advice
+
+
+@pytest.mark.parametrize(("percent", "lost"), [((100, 0), 4.5), ((95, 95), None), ((5, 5), 8.55)])
+def test_workers_compute_in_calls_of_actors(percent, lost):
+    """Their processes use CPUs while no task runs: only the rest is lost."""
+    made = one_by_one(tasks=1, count=1, own=9.0)
+    calls = ("ActorFuture.result", "/opt/env/site-packages/distributed/actor.py", 263, 255)
+    path = [("run", "/home/someone/code/main.py", 20, 18), calls, WAITS]
+    made = with_stacks(made, [((1.0, 10.0), "between computations", path, 9.0, 0.0)])
+    made = with_columns(made, "workers", pid=[11, 12])
+    rows = [(t, 11 + n, 1, percent[n]) for t in range(2, 10) for n in range(2)]
+    made = with_tables(made, processes=columns_of("time pid is_child cpu", *rows))
+    finding = by_code(made).get("client-bound")
+    assert (finding is None) == (lost is None)
+    if finding is not None:
+        assert finding.potential_saving == pytest.approx(lost)
+        assert finding.numbers["used"].value == pytest.approx(sum(percent) / 100)
 
 
 def test_calls_of_queues_are_waited_for():

@@ -132,7 +132,7 @@ def for_gil(*args, **kwargs):
         (
             "io-bound",
             lambda count, workers: with_waits(in_rounds(count, workers), "io-wait"),
-            {(6, 2): (2.0, "num_workers=8"), (20, 4): (4.0, "num_workers=32")},
+            {(6, 2): (2.0, "num_workers=6"), (20, 4): (4.0, "num_workers=32")},
         ),
         (
             "io-bound",

@@ -173,13 +173,14 @@ def test_each_process_has_a_lock_of_its_own():
     assert saved < 4.0
 
 
-def test_who_sleeps_with_a_lock_may_need_it():
-    """One task at a time sleeps, as if it had a device, while the other waits for that."""
+@pytest.mark.parametrize("waiting", ["sleep", "io-wait"])
+def test_who_waits_with_a_lock_may_need_it(waiting):
+    """One task at a time waits, as if it had a device, while the other waits for that."""
 
-    def sleeping(share):
+    def with_device(share):
         path = [MAIN, ("read", "/code/mine.py", 9, 1)]
         made = with_stacks(in_rounds(16, 2), [((0.0, 8.0), "work", path, 16.0, 0.0)])
-        seconds = {"lock-wait": 1 - share, "sleep": share, "cpu-wait": 0.0}
+        seconds = {"lock-wait": 1 - share, waiting: share, "cpu-wait": 0.0}
         rows = {"task": [*range(16)] * 3, "activity": [name for name in seconds for _ in range(16)]}
         rows |= {"seconds": [s for s in seconds.values() for _ in range(16)], "samples": [10] * 48}
         return with_tables(made, waits=rows)
@@ -188,7 +189,8 @@ def test_who_sleeps_with_a_lock_may_need_it():
         (0.5,): ("medium", "upper_bound", "none, if what it protects does one thing at a time"),
         (0.3,): ("high", "not: none, if what it protects does one thing at a time"),
     }
-    check("lock-bound", sleeping, cases)
+    check("lock-bound", with_device, cases)
+    assert "io-bound" not in by_code(with_device(0.5))
 
 
 def callbacks(seconds, file="/home/someone/code/main.py", below="dask/local.py", tasks=100):

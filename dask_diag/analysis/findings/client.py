@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import nan
+
 import numpy as np
 
 from dask_diag.analysis.facts import Analysis
@@ -18,7 +20,7 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.lines import CLIENT, QUEUES, own_lines, samples_below
-from dask_diag.analysis.task_times import call_times
+from dask_diag.analysis.task_times import call_times, running_computations
 from dask_diag.columns import IntArray
 from dask_diag.model.codes import Activity, Outcome
 
@@ -194,17 +196,24 @@ def client_bound(analysis: Analysis) -> Diagnosis | None:
     lost = float(own.sum())
     # What passes before, as while a cluster starts, is another finding's.
     wall = recording.stop - float(call_times(analysis.computations).min())
+    is_for_actors = own[samples_below(recording, ACTORS)].sum() > lost / 2
+    used = _cpus_used_between(analysis) if is_for_actors else nan
+    if used > 0:
+        lost *= max(0.0, 1 - used / min(analysis.cpus_for_tasks, analysis.workers))
     if lost < max(MUCH_OWN * wall, LONG_OWN):
         return None
-    what, advice = _what_it_did(analysis, lost)
+    what, advice = _what_it_did(analysis, float(own.sum()))
     return Diagnosis(
         severity_of(lost / wall),
         Gain(lost),
         evidence(
             "The program {what} for {lost:seconds} of {wall:seconds} between and after "
-            "computations, while workers were idle{lines}",
+            "computations, while workers ran no task"
+            + ", and their processes used {used:mean} CPUs" * (used > 0)
+            + "{lines}",
             what=what,
-            lost=lost,
+            lost=own.sum(),
+            used=used,
             wall=wall,
             lines=line_clause(own_lines(recording, own)),
         ),
@@ -213,13 +222,26 @@ def client_bound(analysis: Analysis) -> Diagnosis | None:
     )
 
 
+def _cpus_used_between(analysis: Analysis) -> float:
+    """CPUs that the processes of workers used between and after computations; NaN if not known."""
+    processes, computations = analysis.recording.processes, analysis.computations
+    chosen = running_computations(computations, processes.time) == 0
+    chosen &= (processes.time > computations.stop.min()) & ~np.isnan(processes.cpu)
+    used = [
+        float(processes.cpu[rows].mean()) / 100
+        for pid in set(analysis.recording.workers.pid.tolist())
+        if (rows := chosen & (processes.pid == pid)).any()
+    ]
+    return sum(used) if used else nan
+
+
 def _what_it_did(analysis: Analysis, lost: float) -> tuple[str, str]:
     """What the program did between computations, for so many seconds, and what helps."""
     recording, own = analysis.recording, analysis.client_times.own
     if own[samples_below(recording, ACTORS)].sum() > lost / 2:
-        return "waited for calls of actors, one at a time,", (
-            "give each call of an actor many items; or make many calls before waiting for their "
-            "results"
+        return "waited for calls of actors", (
+            "give each call of an actor many items; or make calls of several actors before waiting "
+            "for their results"
         )
     if own[samples_below(recording, QUEUES)].sum() > lost / 2:
         return "waited for calls of a queue, one at a time,", (

@@ -214,6 +214,9 @@ def io_bound(analysis: Analysis) -> Diagnosis | None:
     share = lost / max(analysis.in_tasks, analysis.occupied)
     if share < MOSTLY_WAITING:
         return None
+    if analysis.waited(Activity.LOCK_WAIT) > lost / 2 and _lock_may_be_needed(analysis):
+        # The lock has one task wait at a time: that is the finding.
+        return None
     where = where_of_tasks(analysis, analysis.tasks.thread_noncpu)
     saved, advice = (nan, FASTER_SERVER) if turns else _more_workers(analysis)
     on_loops = _coroutines(analysis)
@@ -544,9 +547,7 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
     least = WORTH_NAMING * sum(line.seconds for line in lines)
     most = [str(line) for line in lines[:MOST_NAMED] if line.seconds >= least]
     advice, saved = _advice_on_lock(analysis, lines, waited / in_all, may_hold_the_gil)
-    # One task at a time sleeps with it, as if it had a device, or a call each second.
-    asleep = analysis.waited(Activity.SLEEP)
-    may_be_needed = FULL * analysis.busy_wall <= asleep <= analysis.busy_wall
+    may_be_needed = _lock_may_be_needed(analysis)
     if may_be_needed:
         advice = f"none, if what it protects does one thing at a time; else {advice}"
     is_upper_bound = may_hold_the_gil or may_be_needed or saved < gain.seconds
@@ -565,6 +566,13 @@ def lock_bound(analysis: Analysis) -> Diagnosis | None:
         advice,
         where,
     )
+
+
+def _lock_may_be_needed(analysis: Analysis) -> bool:
+    """Whether one task at a time sleeps or waits with it, as if it had a device or a connection."""
+    waited = analysis.waited(Activity.SLEEP, Activity.IO_WAIT)
+    is_always_used = FULL * analysis.busy_wall <= waited <= analysis.busy_wall
+    return is_always_used and not _is_lock_of_arrays(analysis, (*READING, *WRITING))
 
 
 READING = ("getter", "getter_nofancy")
@@ -971,9 +979,11 @@ def _processes(analysis: Analysis) -> int:
 def _workers_worth_having(analysis: Analysis, for_programs: bool) -> tuple[int, float]:
     """Fewest workers with most of the possible gain, and the gain by the simulator.
 
-    Only numbers of workers with enough memory for their tasks are tried.
+    Only numbers of workers with enough memory for their tasks are tried, and no more than there are
+    tasks.
     """
     now = max(1, round(analysis.workers))
+    tasks = max((len(occupancy.tasks.rows) for occupancy in analysis.occupancies), default=0)
     # CPUs that are busy do no more: programs that tasks started use them, too, and these cannot
     # have those of other programs, as tasks may that only wait.
     used = _cpus_used(analysis) + for_programs * cpus_of_others(analysis.recording)
@@ -981,11 +991,9 @@ def _workers_worth_having(analysis: Analysis, for_programs: bool) -> tuple[int, 
     if analysis.busiest_thread is not None:
         # Tasks that wait for a thread are no sooner done than it is, and take turns with it.
         most = min(most, max(0.0, analysis.computing - analysis.busy_with_gil))
-    gains = {
-        times * now: min(_gained_in_threads(analysis, times * now), most)
-        for times in TIMES_AS_MANY
-        if times <= analysis.memory_headroom.times
-    }
+    times_as_many = [times for times in TIMES_AS_MANY if times <= analysis.memory_headroom.times]
+    numbers = sorted({min(times * now, max(now, tasks)) for times in times_as_many})
+    gains = {number: min(_gained_in_threads(analysis, number), most) for number in numbers}
     # Of a chain, more may be predicted to take a little longer.
     enough = MOST_OF_IT * max([0.0, *gains.values()])
     return next((pair for pair in gains.items() if pair[1] >= enough), (now, 0.0))
