@@ -127,12 +127,12 @@ def for_gil(*args, **kwargs):
             lambda busy: two_at_once(cpu=0.1, cpu_other_processes=busy),
             {0: True, 1.7: None},
         ),
-        # Eight workers have space for six tasks at once; sixteen run twenty in two rounds, and
-        # thirty-two in one.
+        # Six workers run six tasks at once; sixteen run twenty in two rounds, and twenty in one:
+        # no more are advised than there are tasks.
         (
             "io-bound",
             lambda count, workers: with_waits(in_rounds(count, workers), "io-wait"),
-            {(6, 2): (2.0, "num_workers=6"), (20, 4): (4.0, "num_workers=32")},
+            {(6, 2): (2.0, "num_workers=6"), (20, 4): (4.0, "num_workers=20")},
         ),
         (
             "io-bound",
@@ -408,10 +408,10 @@ def one_independent():
         (
             lambda count: tasks_with_overhead(count, 0.001, 0.003, workers=2),
             {
-                100: ("about 16 times as large", "fewer than 3 per worker"),
-                120: ("about 20 times as large", "fewer than 3 per worker"),
-                1000: ("about 140 times as large", "not: fewer than 3"),
-                10_000: ("about 140 times as large", "not: fewer than 3"),
+                100: ("about 16 times as large", "leaves 6 at once for 2 workers"),
+                120: ("about 20 times as large", "leaves 6 at once for 2 workers"),
+                1000: ("about 140 times as large", "not: which leaves"),
+                10_000: ("about 140 times as large", "not: which leaves"),
             },
         ),
         (

@@ -650,7 +650,7 @@ def test_the_start_of_a_pool_and_preparing_are_no_overhead_of_small_tasks():
         ),
         # 12 of these tasks for each of two workers: 4 times as large leaves 3.
         (0.24, 0.0005, 0.002, 100): (
-            "make chunks about 16 times as large: larger ones would leave fewer than 3 per worker"
+            "make chunks about 16 times as large, which leaves 6 at once for 2 workers"
         ),
     }
     check("tasks-too-small", small_tasks_in_processes, cases)

@@ -488,16 +488,26 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
     # Graphs that are made outside of computations, task by task, are not simulated.
     recording = analysis.recording
     saved += seconds_sampled(recording, graphs_made_by_task(recording)) * (1 - 1 / factor)
+    has_chunks = _has_chunks(analysis)
     reason = (
-        f"tasks of at least {seconds(mean * factor)} keep overhead below {percent(GOAL)}"
+        f", so that tasks of {seconds(mean * factor)} keep overhead below {percent(GOAL)}"
         if wanted <= most
-        else f"larger ones would leave fewer than {CHUNKS_A_WORKER} per worker"
+        else f", which leaves {count(parallel // factor)} at once for {counted(workers, 'worker')}"
     )
+    if not has_chunks:
+        return saved, f"have each task process a list of about {count(factor)} inputs{reason}"
     reads_text = bool({"read-csv", "file_to_blocks"} & {*analysis.tasks.function.values})
     return saved, (
-        f"make chunks about {count(factor)} times as large{_line_with_chunks(analysis)}: {reason}"
+        f"make chunks about {count(factor)} times as large{reason}{_line_with_chunks(analysis)}"
         + "; blocksize= does not join files: join small ones" * reads_text
     )
+
+
+def _has_chunks(analysis: Analysis) -> bool:
+    """Whether tasks are those of collections: their keys are tuples, those of futures are not."""
+    keys = analysis.tasks.key
+    some = [keys[row] for row in np.linspace(0, len(keys) - 1, 100).astype(int).tolist()]
+    return 2 * sum(key.startswith("(") or not key for key in some) >= len(some)
 
 
 _ARGUMENT = re.compile(r"\w*(?:chunk|partition|block)\w* ?=[^=]")
@@ -510,10 +520,20 @@ def _line_with_chunks(analysis: Analysis) -> str:
         place = SourceLine.of_row(row)
         found = _ARGUMENT.search(place.text) or _SETS_CHUNKS.search(place.text)
         if place.line and found:
-            text = place.text[found.start() :]
+            text = _argument(place.text[found.start() :])
             cut = text if len(text) <= 32 else f"{text:.31}…"
-            return f", at {place.name} ({cut})"
+            return f"; {place.name} sets them: {cut}"
     return ""
+
+
+def _argument(text: str) -> str:
+    """The beginning of a line up to the end of its first argument or call."""
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character in "([{") - (character in ")]}")
+        if depth < 0 or (character == "," and not depth):
+            return text[:position]
+    return text
 
 
 def _rounded(times: float, direction: Callable[[float], int]) -> int:
