@@ -263,9 +263,11 @@ def _advice(action: str, path: str | os.PathLike[str], reason: Exception) -> str
         return "; name a file in it"
     if isinstance(reason, PermissionError):
         return f"; choose a file that you may {action}"
-    if action == "write" and isinstance(reason, FileNotFoundError):
+    if not isinstance(reason, FileNotFoundError):
+        return ""
+    if action == "write":
         return f"; make the directory {_shown(Path(path).parent)} first"
-    return ""
+    return "; dask-diag run SCRIPT writes a recording" * (action == "read")
 
 
 def _shown(path: str | os.PathLike[str]) -> str:

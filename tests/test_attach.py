@@ -407,7 +407,7 @@ def refused(*arguments):
 def test_who_may_not_attach_is_told_why(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with subprocess.Popen(["sleep", "60"]) as sleeping:
-        assert "it is no Python program" in refused(sleeping.pid)
+        assert "it is not a Python program" in refused(sleeping.pid)
         sleeping.kill()
     assert refused(sleeping.pid) == f"Error: there is no process {sleeping.pid}"
     (tmp_path / "there.diag").touch()
@@ -476,7 +476,7 @@ def test_a_socket_of_another_user_is_not_used(monkeypatch, tmp_path):
         assert "let the program call dask_diag.listen()" in refused(os.getpid())
         folder.chmod(0o700)
         with subprocess.Popen(["sleep", "60"]) as other:
-            assert "it is no Python program" in refused(other.pid)
+            assert "it is not a Python program" in refused(other.pid)
             other.kill()
         with new_socket() as client:
             client.connect(path)

@@ -56,7 +56,7 @@ UNREADABLE = {
     "missing": "No such file",
     "missing/run.diag": "",
     "nul\0byte": "nul\\x00byte",
-    "text": "begins with b'hello",
+    "text": "begins with 'hello",
     "text/run.diag": "Not a directory",
     "run.diag/": "Not a directory",
     "empty": "an empty file",
@@ -85,8 +85,8 @@ UNWRITABLE = {
 }
 UNRUNNABLE = {
     "": "there is no such file",
-    ".": "there is no such file",
-    "folder": "there is no such file",
+    ".": "it is a directory without __main__.py",
+    "folder": "it is a directory without __main__.py",
     "missing": "there is no such file",
     "text/x.py": "Not a directory",
     "nul\0byte": "null",

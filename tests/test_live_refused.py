@@ -41,7 +41,7 @@ def test_what_is_no_recording_is_one_line_and_status_2(kind, nothing_is_waited_f
     Path("folder").mkdir()
     Path("text").write_text("made by another program " * 20)
     assert_refused(kind, "folder", "it is not a regular file", nothing_is_waited_for)
-    assert_refused(kind, "text", "found ", nothing_is_waited_for)
+    assert_refused(kind, "text", "it is no recording", nothing_is_waited_for)
 
 
 @pytest.mark.parametrize("kind", ["live", "top"])

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -96,3 +97,16 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_one_frame(monkeypatch):
     monkeypatch.setattr(screen, "show_in_terminal", lambda *args: pytest.fail("it cannot be drawn"))
     result = CliRunner().invoke(main, ["top", "run.diag"])
     assert result.stdout.startswith("complete")
+
+
+@pytest.mark.parametrize("command", [("top",), ("live", "--no-browser")])
+def test_who_waits_for_a_file_is_told_at_once(command):
+    process = Command([*COMMAND, *command, "none.diag"], stderr=subprocess.PIPE)
+    try:
+        said = b""
+        while b"none.diag does not exist yet: waiting for it; Ctrl-C ends" not in said:
+            said = process.stderr.readline()
+            assert said
+    finally:
+        process.kill()
+        process.wait()

@@ -58,25 +58,26 @@ def changed(content, index):
     return bytes(content)
 
 
-MADE_BY = f"{EXPECTED}; such files are made by dask_diag.save or dask_diag.record"
+NO_RECORDING = "it is no recording of dask_diag"
+WRITES = "dask-diag run SCRIPT writes one, and so does dask_diag.record"
 UPGRADE = f"{EXPECTED}; upgrade dask_diag, which is {dask_diag.__version__} here"
 REFUSED = {
-    "empty": (lambda: b"", f"found an empty file, {MADE_BY}"),
+    "empty": (lambda: b"", f"{NO_RECORDING} (an empty file); {WRITES}"),
     "a database": (
         lambda: b"SQLite format 3\0" + bytes(4000),
-        rf"found a file that begins with b'SQLite format 3\x00', {MADE_BY}",
+        rf"{NO_RECORDING} (it begins with 'SQLite format 3\x00'); {WRITES}",
     ),
-    "the signature alone": (lambda: b"PK\3\4", f"found a zip archive, {MADE_BY}"),
+    "the signature alone": (lambda: b"PK\3\4", f"{NO_RECORDING} (a zip archive); {WRITES}"),
     "of something else": (
         lambda: with_entries([("a.txt", b"a")]),
-        f"found a zip archive, {MADE_BY}",
+        f"{NO_RECORDING} (a zip archive); {WRITES}",
     ),
     # Its first entry is called as that of a recording, and its bytes are others.
     "begins with damage": (
         lambda: changed(small(), 50),
         f"its beginning is damaged; {ADVICE}",
     ),
-    "without a name": (lambda: changed(small(), 31), f"found a zip archive, {MADE_BY}"),
+    "without a name": (lambda: changed(small(), 31), f"{NO_RECORDING} (a zip archive); {WRITES}"),
     "no json": (lambda: about(b"?"), f"found version (none), {UPGRADE}"),
     "of another format": (
         lambda: about(json.dumps({"format": "photographs", "version": 5}).encode()),
@@ -97,6 +98,12 @@ def test_it_is_said_what_was_found(kind):
     assert refusal() == f"cannot read run.diag: {reason}"
 
 
+def test_a_program_is_to_be_recorded_first():
+    Path("main.py").write_text("print(1)")
+    with pytest.raises(RecordingFileError, match=r"with dask-diag run main\.py$"):
+        dask_diag.load("main.py")
+
+
 # A terabyte of nothing takes no space on most file systems.
 @pytest.mark.parametrize("begin", [b"text", b"PK\3\4"])
 def test_of_a_large_file_that_cannot_be_a_recording_little_is_read(begin):
@@ -108,7 +115,7 @@ def test_of_a_large_file_that_cannot_be_a_recording_little_is_read(begin):
             pytest.skip("the file system has no such files")
     tracemalloc.start()
     try:
-        assert EXPECTED in refusal()
+        assert NO_RECORDING in refusal()
         assert tracemalloc.get_traced_memory()[1] < 1e6
     finally:
         tracemalloc.stop()

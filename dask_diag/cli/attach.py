@@ -11,6 +11,7 @@ import click
 
 from dask_diag.cli.output import (
     FilePath,
+    WholeNumber,
     check_free,
     one_line,
     print_message,
@@ -45,7 +46,7 @@ _PERIOD = 0.5
 @click.option(
     "--no-browser", is_flag=True, help="With --live, print the URL instead of opening a browser."
 )
-@click.argument("process", metavar="PID", type=click.IntRange(min=1))
+@click.argument("process", metavar="PID", type=WholeNumber(min=1))
 def attach(
     *,
     process: int,

@@ -10,6 +10,7 @@ import click
 
 from dask_diag.cli.output import (
     FilePath,
+    WholeNumber,
     check_free,
     check_page,
     one_line,
@@ -163,7 +164,7 @@ def _number_or_label(text: str | None) -> float | str | None:
 @click.option(
     "-w",
     "--workers",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     multiple=True,
     help="Also predict with N workers, not only with twice and four times as many as recorded; may "
@@ -171,7 +172,7 @@ def _number_or_label(text: str | None) -> float | str | None:
 )
 @click.option(
     "--threads",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     multiple=True,
     help="For a cluster: also predict with N threads, of all workers together.",
@@ -190,7 +191,7 @@ def what_if(file: str, workers: tuple[int, ...], threads: tuple[int, ...]) -> No
 @click.argument("file", type=FilePath())
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=0,
     help="Port of the live view.  [default: any free port]",
 )
@@ -253,6 +254,8 @@ def top(file: str) -> None:
     if console.is_terminal and not console.is_dumb_terminal:
         show_in_terminal(file, console)
         return
+    if not os.path.exists(file):
+        print_message(f"{one_line(file)} does not exist yet: waiting for it; Ctrl-C ends")
     text = io.StringIO()
     show_last_frame(file, Console(file=text, width=WIDTH, highlight=False))
     print_result(text.getvalue().rstrip("\n"))

@@ -106,6 +106,20 @@ class OneLineErrors(click.Group):
             return super().invoke(ctx)
 
 
+class WholeNumber(click.IntRange):
+    """A whole number within limits."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        """Return the number; refuse others with a line that says what was expected."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            limits = f"from {self.min} to {self.max}" if self.max else f"of at least {self.min}"
+            self.fail(f"expected a whole number {limits}, found {value!r}", param, ctx)
+
+
 @contextlib.contextmanager
 def _errors_in_one_line() -> Iterator[None]:
     """Report an error that ends a command, also where stdout or stderr cannot be written."""

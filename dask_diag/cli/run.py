@@ -19,6 +19,7 @@ import click
 
 from dask_diag.cli.output import (
     FilePath,
+    WholeNumber,
     check_free,
     check_page,
     check_recording,
@@ -119,7 +120,7 @@ def seconds_between(context: click.Context, option: click.Parameter, value: str)
 )
 @click.option(
     "--repeat",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="RUNS",
     help="Run the program RUNS times, each in a fresh process with its own recording: NAME-1.diag, "
     "NAME-2.diag, ...",

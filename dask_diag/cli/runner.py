@@ -74,6 +74,10 @@ class ProgramRunner:
         if kind == "script":
             if os.path.isdir(what):
                 self._path = os.path.join(what, "__main__.py")
+                if not os.path.exists(self._path):
+                    raise CommandFailure(
+                        f"cannot run {what}: it is a directory without __main__.py; name a script"
+                    )
             _check_readable(self._path)
 
     @property

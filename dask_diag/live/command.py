@@ -65,6 +65,8 @@ async def _serve(
             except OSError as error:
                 # A full disk is no reason not to show the run.
                 lines.append(f"open the address yourself: {error.strerror or error}")
+        if waits and not os.path.exists(path):
+            lines.append(f"{path} does not exist yet: waiting for it; Ctrl-C ends")
         report("\n".join(lines))
         if file is not None:
             loop.run_in_executor(None, webbrowser.open, file.as_uri())

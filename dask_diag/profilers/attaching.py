@@ -172,7 +172,7 @@ def _connected(process: int) -> Iterator[socket.socket]:
                     return
     python = RunningPython.of(process)
     if python is None:
-        raise DiagnosticError("it is no Python program")
+        raise DiagnosticError("it is not a Python program")
     if python.minor < _FIRST_MINOR:
         raise DiagnosticError(
             f"it runs Python 3.{python.minor}, and this needs 3.{_FIRST_MINOR}: let the program "

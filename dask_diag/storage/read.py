@@ -144,8 +144,8 @@ def check_first_entry(
         raise RecordingFileError(f"cannot read {path}: its beginning is damaged; {_ADVICE}")
     if first is None or first[0].name != ABOUT:
         raise RecordingFileError(
-            f"cannot read {path}: found {_kind_of(data)}, {_EXPECTED}; such files are made by "
-            "dask_diag.save or dask_diag.record"
+            f"cannot read {path}: it is no recording of dask_diag ({_kind_of(data)}); "
+            f"{_how_to_record(path)}"
         )
     version = _version(bytes(first[1]))
     if type(version) is not int or version not in READ_VERSIONS:
@@ -163,7 +163,18 @@ def _kind_of(data: memoryview) -> str:
     begin = bytes(data[:16])
     if begin.startswith(container.SIGNATURE):
         return "a zip archive"
-    return f"a file that begins with {begin!r}" if begin else "an empty file"
+    if not begin:
+        return "an empty file"
+    return f"it begins with {begin.decode('latin-1')!r}"
+
+
+def _how_to_record(path: str | os.PathLike[str]) -> str:
+    program = os.fsdecode(path)
+    if program.endswith((".py", ".ipynb")):
+        is_script = program.endswith(".py")
+        how = f"with dask-diag run {program}" if is_script else "with %%diag in a cell"
+        return f"record this program {how}"
+    return "dask-diag run SCRIPT writes one, and so does dask_diag.record"
 
 
 def _version(about: bytes) -> object:
