@@ -109,9 +109,7 @@ class OneLineErrors(click.Group):
 class WholeNumber(click.IntRange):
     """A whole number within limits."""
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Any:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number; refuse others with a line that says what was expected."""
         try:
             return super().convert(value, param, ctx)
