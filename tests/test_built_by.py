@@ -216,6 +216,18 @@ def test_failed_tasks_name_the_line_that_built_them(failed, lines_, text):
     assert location(finding, recording).endswith(text)
 
 
+def test_of_a_fused_task_the_line_of_the_step_that_raised_is_named():
+    row = recording_with_lines().steps.to_dicts()[0]
+    outcomes = ["failed", *["ok"] * 9]
+    for function, named in ((row["function"], 1), ("somewhere_else", 2)):
+        places = [f"/code/helpers.py:3 in {function}"] * 10
+        recording = with_columns(
+            recording_with_lines(), "tasks", outcome=outcomes, error_location=places
+        )
+        (finding,) = [f for f in dask_diag.findings(recording) if f.code == "failed-tasks"]
+        assert len(finding.where.lines) == named
+
+
 def test_small_tasks_name_the_line_that_sets_the_chunks():
     tasks = [Task(0.002 * n, 0.002 * n + 0.0005, worker=n % 2) for n in range(400)]
     recording = with_tables(

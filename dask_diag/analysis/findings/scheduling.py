@@ -506,7 +506,7 @@ def _larger_chunks(analysis: Analysis, mean: float, cost: float) -> tuple[float,
 def _has_chunks(analysis: Analysis) -> bool:
     """Whether tasks are those of collections: their keys are tuples, those of futures are not."""
     keys = analysis.tasks.key
-    some = [keys[row] for row in np.linspace(0, len(keys) - 1, 100).astype(int).tolist()]
+    some: list[str] = [keys[row] for row in np.linspace(0, len(keys) - 1, 100, dtype=int).tolist()]
     return 2 * sum(key.startswith("(") or not key for key in some) >= len(some)
 
 

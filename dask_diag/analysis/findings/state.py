@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 
 from dask_diag.analysis.call_tree import short_path
@@ -13,6 +16,7 @@ from dask_diag.analysis.findings.rule import (
     NOWHERE,
     Diagnosis,
     Evidence,
+    FindingLocation,
     Gain,
     evidence,
     rule,
@@ -85,8 +89,25 @@ def failed_tasks(analysis: Analysis) -> Diagnosis | None:
             died=tasks.attempt[first],
         ),
         advice,
-        where_of_tasks(analysis, is_failed),
+        _where_failed(analysis, is_failed),
     )
+
+
+def _where_failed(analysis: Analysis, is_failed: BoolArray) -> FindingLocation:
+    """Place of failed tasks; of those that are fused, the line of the step that raised."""
+    where, tasks = where_of_tasks(analysis, is_failed), analysis.tasks
+    steps = analysis.recording.steps
+    raised = {
+        (int(tasks.group[row]), re.split(r" in |\.", tasks.error_location[row])[-1])
+        for row in np.flatnonzero(is_failed)
+    }
+    rows = list(zip(steps.group.tolist(), steps.function.tolist(), strict=True))
+    is_step = np.array([row in raised for row in rows], bool) & (steps.line >= 0)
+    lines = dict.fromkeys(analysis.built_by.place_of_row[steps.line[is_step]].tolist())
+    if len(raised) != len({rows[row] for row in np.flatnonzero(is_step)}):
+        # Which step of some tasks failed is not known.
+        return where
+    return replace(where, lines=tuple(analysis.built_by.places[place].name for place in lines))
 
 
 OFTEN_RETRIED = 3
