@@ -94,6 +94,11 @@ def test_the_headline_names_the_largest_loss():
     said = "10.0 s of wall time, 25% of it computing in tasks (average over 4 workers)"
     loss = "Largest loss: tasks waiting for the GIL, at most 2.50 s"
     assert headline(analysis, found) == f"{said}. {loss}"
+    # A loss that is small compared with what passed outside of computations is not all that is said.
+    later = Analysis(recording([(0, 0, 10, 10, 0)], 10, called=0, workers=4, end=40))
+    assert headline(later, found).endswith(
+        f"{loss}. Largest other part: time after the last computation, 30.0 s (75%)"
+    )
     # Without seconds there is no largest loss.
     assert headline(analysis, found[:1]) == headline(analysis)
     assert CAUSES.keys() < FINDINGS.keys()

@@ -140,11 +140,14 @@ def headline(analysis: Analysis, findings: Sequence[Finding] = ()) -> str:
         key=lambda finding: finding.potential_saving,
         default=None,
     )
+    part, largest = max(parts.items(), key=lambda item: item[1])
     if worst is not None:
         cause = CAUSES.get(worst.code, worst.code)
-        return f"{said}. Largest loss: {cause}, {worst.saving_in_words}"
-    part, largest = max(parts.items(), key=lambda item: item[1])
-    if largest <= computed:
+        said = f"{said}. Largest loss: {cause}, {worst.saving_in_words}"
+        is_small = largest >= max(MOST * wall, MANY_TIMES * worst.potential_saving)
+        if not (is_small and part in OUTSIDE):
+            return said
+    elif largest <= computed:
         return f"{said}{_own_line(recording)}"
     other = _PARTS[part].format(
         tasks=_tasks(recording), graph=_graph(recording), started=_started(analysis)
@@ -152,8 +155,12 @@ def headline(analysis: Analysis, findings: Sequence[Finding] = ()) -> str:
     return f"{said}. Largest other part: {other}, {seconds(largest)} ({percent(largest / wall)})"
 
 
+OUTSIDE = ("before", "between", "after")
+"""Parts of the wall time that are named beside a loss that is small compared with them."""
+MANY_TIMES = 3
+"""Least factor between such a part and the loss."""
 MOST = 0.5
-"""Least share of task time of a line that is named."""
+"""Least share of task time of a line that is named, and of the wall time of such a part."""
 
 
 def _own_line(recording: Recording) -> str:

@@ -99,7 +99,7 @@ def _where_failed(analysis: Analysis, is_failed: BoolArray) -> FindingLocation:
     steps = analysis.recording.steps
     raised = {
         (int(tasks.group[row]), re.split(r" in |\.", tasks.error_location[row])[-1])
-        for row in np.flatnonzero(is_failed)
+        for row in np.flatnonzero(is_failed).tolist()
     }
     rows = list(zip(steps.group.tolist(), steps.function.tolist(), strict=True))
     is_step = np.array([row in raised for row in rows], bool) & (steps.line >= 0)
