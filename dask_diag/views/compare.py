@@ -38,7 +38,7 @@ from dask_diag.views.text import Record, Summary, SummaryParts
 _FUNCTIONS_SHOWN = 30
 _LINES_SHOWN = 5
 LINE_HEADINGS = ("line that built it", "before", "after", "change")
-HEADINGS = ("function", "tasks", "before", "after", "change", "CPU %", "")
+HEADINGS = ("function", "tasks", "before", "after", "change", "CPU %", "verdict")
 
 
 _OF_INTEREST = 0.1
@@ -296,7 +296,7 @@ def _peaks(
 
 _SHOWN = 20
 """Functions; activities are few, and all shown."""
-_HEADINGS = ("mean of the runs", "before", "after", "change", "")
+_HEADINGS = ("mean of the runs", "before", "after", "change", "verdict")
 
 
 def run_comparison_summary(comparison: RunComparison) -> Summary:
