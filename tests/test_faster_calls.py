@@ -195,6 +195,12 @@ PAIRS = {
         lambda: KEYED.groupby("key").value.apply(spread),
         lambda: KEYED.groupby("key").value.max() - KEYED.groupby("key").value.min(),
     ),
+    "groups, to several numbers": (
+        lambda: KEYED.groupby("key").value.apply(
+            lambda values: pd.Series({"low": values.min(), "high": values.max()})
+        ),
+        lambda: KEYED.groupby("key").value.agg(["min", "max"]),
+    ),
     "vectorize": (lambda: np.vectorize(split)(LARGE), lambda: np.where(LARGE > 0.5, LARGE * 2, 0)),
     "along axis": (
         lambda: np.apply_along_axis(operator.itemgetter(0), 1, LARGE.reshape(-1, 3)),
@@ -329,6 +335,9 @@ SILENT = {
     "columns": lambda: FRAME.apply(lambda column: column.rolling(50).mean()),
     "a mapping": lambda: KEYED.key.map(NUMBERS),
     "large groups": lambda: FEW_GROUPS.groupby("key").value.apply(spread),
+    "large groups, to several numbers": lambda: FEW_GROUPS.groupby("key").value.apply(
+        lambda values: pd.Series({"low": values.min(), "median": values.median()})
+    ),
     "long slices": lambda: np.apply_along_axis(np.sort, 1, LARGE.reshape(3, -1)),
     "a mask": lambda: KEYED.loc[KEYED.value > 0.5, "value"].sum(),
     "a set mask": lambda: KEYED.copy().__setitem__("value", KEYED.value.where(KEYED.key > 9)),

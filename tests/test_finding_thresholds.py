@@ -18,6 +18,7 @@ from .recordings import (
     NAN,
     Task,
     advised,
+    assert_found,
     by_code,
     check,
     in_rounds,
@@ -401,7 +402,7 @@ def one_independent():
                 (100, 0.019, 0.0035): "medium",
                 (100, 0.021, 0.0050): None,
                 # 3 ms are 5% of 60 ms, so 57 ms of work.
-                (200, 0.001, 0.003): ("about 57 times as large", "tasks of at least 57.0 ms keep"),
+                (200, 0.001, 0.003): ("about 57 times as large", "so that tasks of 57.0 ms keep"),
             },
         ),
         # The advised size leaves chunks for each worker.
@@ -556,6 +557,16 @@ def moved_by_two(pickling, cpu, cpus=2, tasks=8):
 )
 def test_serialization_bound(made, cases):
     check("serialization-bound", made, cases)
+
+
+def test_what_moves_between_processes_for_a_shuffle_of_a_bag_is_its_cost():
+    made = moved_by_two(0.8, 0.2)
+    shuffling = with_columns(made, "tasks", function=["groupby-part"] * 8)
+    found = by_code(shuffling)
+    # Four seconds, in which two processes moved data for 3.2 s and tasks ran for 0.8 s.
+    assert_found(found["disk-shuffle"], "high", 4.0, "use foldby", {"moving": 6.4, "took": 1.6})
+    assert "serialization-bound" not in found
+    assert "disk-shuffle" not in by_code(made)
 
 
 def test_overhead_while_the_scheduler_pickles_is_the_time_of_that():

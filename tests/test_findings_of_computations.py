@@ -6,12 +6,14 @@ import pytest
 from dask_diag.model.table import stack
 
 from .recordings import (
+    MAIN,
     Task,
     by_code,
     check,
     in_rounds,
     run,
     with_columns,
+    with_stacks,
     with_tables,
     with_waits,
 )
@@ -144,6 +146,36 @@ def test_computations_that_take_longer_than_their_tasks_are_small():
         ],
     )
     check("tasks-too-small", small, [({}, None)])
+
+
+def combining(number=40, file="xarray/structure/concat.py", later=0.0):
+    """A second of a library's computations, called where the program opens files; then one more."""
+    keys = [[(other(n), 0.02)] for n in range(number)]
+    last = [[(other(n), later)] for n in range(10_000, 10_001)] * bool(later)
+    sites = ["main.py:5"] * number + ["main.py:9"] * bool(later)
+    made = several([*keys, *last], before=0.005)
+    made = with_columns(made, "computations", call_site=sites)
+    path = [MAIN, ("concat", f"/opt/env/lib/python3.11/site-packages/{file}", 9, 1)]
+    return with_stacks(made, [((0.0, 1.0), "between computations", path, 0.2, 0.2)])
+
+
+def test_files_whose_coordinates_are_compared():
+    said = (
+        "xarray computed 40 times as it combined files or datasets, to compare their coordinates: "
+        "1.00 s at main (~/code/main.py:5)"
+    )
+    check(
+        "small-computations",
+        combining,
+        [
+            ({}, ("high", "upper_bound", 1.0, said, "coords='minimal'")),
+            ({"file": "xarray/core/concat.py"}, True),
+            ({"file": "somewhere/concat.py"}, None),
+            ({"number": 19}, None),
+            ({"later": 1.0}, 1.0),
+            ({"later": 9.0}, None),
+        ],
+    )
 
 
 def shuffled(seconds, size=1e8, limit=8e9, kind="diskshuffle"):

@@ -82,6 +82,21 @@ ONE_FORMAT = FasterCall(
     "format='%Y-%m-%d') does, not each time by itself in Python code",
     name="dateutil.parser",
 )
+BY_ROW = FasterCall(
+    r"pandas/core/(frame\.py:(apply|applymap|map|iterrows)|series\.py:(apply|map)"
+    r"|window/[a-z]+\.py:apply|groupby/(groupby|generic)\.py:(apply|aggregate|transform))"
+    r"|numpy/lib/[a-z_]+\.py:(_vectorize_call|apply_along_axis)",
+    "runs Python code for each row, group or element",
+    "compute with whole columns or arrays: arithmetic and numpy.where for elements, axis= for "
+    "the rows of an array, groupby with the names of aggregations, such as agg('max')",
+    r"pandas/core/(apply\.py:series_generator|frame\.py:iterrows|algorithms\.py:map_array"
+    r"|window/rolling\.py:apply_func|groupby/ops\.py:_chop)"
+    r"|numpy/lib/([a-z_]+\.py:_vectorize_call|_?shape_base[a-z_]*\.py:<genexpr>"
+    r"|_?index_tricks[a-z_]*\.py:__next__)",
+    besides=r"pandas/core/algorithms\.py:take_nd|pandas/core/indexes/base\.py:get_indexer"
+    r"|numpy/lib/[a-z_]+\.py:_vectorize_call_with_signature",
+    calls_back=True,
+)
 FASTER: tuple[FasterCall, ...] = (
     GROWING._replace(
         functions=r"pandas/core/indexing\.py:__setitem__",
@@ -90,21 +105,9 @@ FASTER: tuple[FasterCall, ...] = (
     ),
     ONE_FORMAT,
     ONE_FORMAT._replace(functions=r"_strptime\.py:.*", name="datetime.strptime"),
-    FasterCall(
-        r"pandas/core/(frame\.py:(apply|applymap|map|iterrows)|series\.py:(apply|map)"
-        r"|window/[a-z]+\.py:apply|groupby/(groupby|generic)\.py:(apply|aggregate|transform))"
-        r"|numpy/lib/[a-z_]+\.py:(_vectorize_call|apply_along_axis)",
-        "runs Python code for each row, group or element",
-        "compute with whole columns or arrays: arithmetic and numpy.where for elements, axis= for "
-        "the rows of an array, groupby with the names of aggregations, such as agg('max')",
-        r"pandas/core/(apply\.py:series_generator|frame\.py:iterrows|algorithms\.py:map_array"
-        r"|window/rolling\.py:apply_func|groupby/ops\.py:_chop)"
-        r"|numpy/lib/([a-z_]+\.py:_vectorize_call|_?shape_base[a-z_]*\.py:<genexpr>"
-        r"|_?index_tricks[a-z_]*\.py:__next__)",
-        besides=r"pandas/core/algorithms\.py:take_nd|pandas/core/indexes/base\.py:get_indexer"
-        r"|numpy/lib/[a-z_]+\.py:_vectorize_call_with_signature",
-        calls_back=True,
-    ),
+    BY_ROW,
+    # A result of several numbers for each row or group may take longer than these.
+    BY_ROW._replace(tells=r"pandas/core/series\.py:_init_dict", telling=0.2),
     FasterCall(
         r"pandas/core/(indexing|series|frame)\.py:__[gs]etitem__",
         "takes or sets one element or row at a time",

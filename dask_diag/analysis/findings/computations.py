@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections import Counter
 from typing import NamedTuple
 
@@ -30,7 +32,12 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.groups import counts_by, rows_by, sums_by, totals_by
 from dask_diag.analysis.intervals import Intervals
-from dask_diag.analysis.lines import own_lines, samples_below, samples_of_tasks
+from dask_diag.analysis.lines import (
+    own_lines,
+    samples_below,
+    samples_in_files,
+    samples_of_tasks,
+)
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, FloatArray, IntArray
 from dask_diag.model.codes import (
@@ -379,6 +386,9 @@ MUCH_MOVED = 1e6
 @rule("small-computations", unless=("repeated-work",))
 def small_computations(analysis: Analysis) -> Diagnosis | None:
     """Thousands of computations of few short tasks: to compute takes longer than the tasks."""
+    combining = _combining_files(analysis)
+    if combining is not None:
+        return combining
     recording, computations = analysis.recording, analysis.computations
     rows_of = rows_by(recording.tasks.computation)
     tasks = np.array([len(rows_of.get(name, ())) for name in computations.computation.tolist()])
@@ -432,6 +442,49 @@ def small_computations(analysis: Analysis) -> Diagnosis | None:
             else "read small parts from the source itself, without dask"
         ),
         where_of_intervals(called, small.stop),
+    )
+
+
+COMBINES = re.compile(r"/xarray/(?:core|structure)/(?:combine|concat|merge)\.py$")
+"""Files of xarray that compute coordinates of each of many files, to compare them."""
+FEWEST_COMPARED = 20
+"""Least number of computations in which xarray compares."""
+
+
+def _combining_files(analysis: Analysis) -> Diagnosis | None:
+    """Computations of xarray, which compares the coordinates of files as it combines these."""
+    recording, computations = analysis.recording, analysis.computations
+    weights = recording.samples.seconds * ~recording.samples.root.eq(Root.TASKS)
+    lines = own_lines(recording, weights * samples_in_files(recording, COMBINES.search))
+    if not lines:
+        return None
+    site = f"{os.path.basename(lines[0].file)}:{lines[0].line}"
+    called = call_times(computations)
+    order = np.argsort(called, kind="stable")
+    is_here = computations.call_site.eq(site)[order]
+    # From one to the next there it combines what it has computed.
+    ends = np.append(called[order][1:], np.inf)
+    follows = np.append(is_here[1:], False)
+    stop = np.where(follows, ends, computations.stop[order])[is_here]
+    start = called[order][is_here]
+    lasted = float(computations.stop.max() - called.min())
+    lost = Intervals(start, stop).union().seconds
+    if is_here.sum() < FEWEST_COMPARED or lost < WORTH_REPORTING * lasted:
+        return None
+    return Diagnosis(
+        severity_of(lost / lasted),
+        Gain(lost),
+        evidence(
+            "xarray computed {computations:count} times as it combined files or datasets, to "
+            "compare their coordinates: {lost:seconds} at {site}",
+            computations=is_here.sum(),
+            lost=lost,
+            site=str(lines[0]),
+        ),
+        "if these are the same in all files, let it compare none: xarray.open_mfdataset(..., "
+        "combine='nested', concat_dim='time', coords='minimal', data_vars='minimal', "
+        "compat='override'); the same arguments of xarray.concat",
+        where_of_intervals(start, stop),
     )
 
 

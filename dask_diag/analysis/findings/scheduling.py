@@ -40,6 +40,7 @@ from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.analysis.phases import first_starts
 from dask_diag.analysis.task_times import (
     LARGE,
+    TRANSFERS,
     own_dependencies,
     transfer_times,
     transfers_of_tasks,
@@ -182,7 +183,9 @@ def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
     took = float(np.nansum(analysis.task_seconds[is_part]))
     if not took:
         return None
-    lost = min(analysis.wall_of_tasks(took), analysis.computing)
+    # Each partition of a bag that foldby reduces first is hardly moved.
+    moving = analysis.spent(*TRANSFERS) + overhead_in_transit(analysis) if is_bag.any() else 0.0
+    lost = min(analysis.wall_of_tasks(took) + analysis.wall_of_workers(moving), analysis.computing)
     if lost < WORTH_SHUFFLING * analysis.computing:
         return None
     read = tasks.nbytes[tasks.function.eq(SHUFFLING[-1])]
@@ -197,8 +200,11 @@ def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
             f"Dask shuffled a {'bag' if is_bag.any() else 'dataframe'}"
             + " of {moved:bytes}" * (not isnan(moved))
             + " through files: {tasks:task} took {took:seconds} ({share:share} of the time of all "
-            "tasks)",
+            "tasks)"
+            + ", and moving data between processes {moving:seconds} of worker time"
+            * (moving > 0),
             moved=moved,
+            moving=moving,
             tasks=is_part.sum(),
             took=took,
             share=took / analysis.in_tasks,
@@ -210,6 +216,12 @@ def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
         "a sorted index once, for several steps",
         where_of_tasks(analysis, analysis.task_seconds * is_part),
     )
+
+
+def shuffles_a_bag(analysis: Analysis) -> bool:
+    """Whether the finding is one on a bag."""
+    found = disk_shuffle(analysis)
+    return found is not None and found.advice == FOLDBY
 
 
 @rule("batched-tasks")

@@ -309,7 +309,7 @@ MOST_OF_WORK = 0.9
 
 @rule(
     "chunks-too-large",
-    unless=("serial-chain", "batched-tasks", "serial-computations"),
+    unless=("serial-chain", "batched-tasks", "serial-computations", "small-computations"),
     needs_start=True,
 )
 def chunks_too_large(analysis: Analysis) -> Diagnosis | None:
@@ -488,7 +488,7 @@ NOT_READY = 0.5
     needs_start=True,
     unless=(
         *("straggler", "serial-chain", "batched-tasks", "chunks-too-large"),
-        *("unbalanced-workers", "serial-computations", "large-results"),
+        *("unbalanced-workers", "serial-computations", "large-results", "small-computations"),
     ),
 )
 def imbalance(analysis: Analysis) -> Diagnosis | None:

@@ -43,7 +43,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_samples,
     where_of_tasks,
 )
-from dask_diag.analysis.findings.scheduling import overhead_in_transit
+from dask_diag.analysis.findings.scheduling import overhead_in_transit, shuffles_a_bag
 from dask_diag.analysis.groups import lookup, workers_of_clusters
 from dask_diag.analysis.lines import (
     QUEUES,
@@ -388,6 +388,9 @@ def serialization_bound(analysis: Analysis) -> Diagnosis | None:
     transfers = transfers.filter(~transfers.activity.eq(Activity.TRANSFER))
     if not len(transfers):
         return _slow_objects(analysis)
+    if shuffles_a_bag(analysis):
+        # What is moved is what is shuffled.
+        return None
     # A new worker process imports modules as it unpickles its first task: once, not for each task.
     imports = _seconds_of_imports(analysis)
     pickling = analysis.spent(*TRANSFERS) - imports
