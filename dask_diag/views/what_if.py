@@ -19,6 +19,26 @@ from dask_diag.views.text import Summary
 
 HEADINGS = ("what if", "predicted", "gain", "times as fast")
 _NUMBERS = ("workers", "threads")
+_REMOVED = {
+    Activity.GRAPH: "graph preparation",
+    Activity.STARTUP: "start-up",
+    Activity.OVERHEAD: "scheduling overhead",
+    Activity.SERIALIZE: "serialization",
+    Activity.DESERIALIZE: "deserialization",
+    Activity.TRANSFER: "transfers between workers",
+    Activity.NONCPU: "time off the CPU",
+    Activity.CPU_WAIT: "waits for CPUs",
+    Activity.GIL_WAIT: "waits for the GIL",
+    Activity.LOCK_WAIT: "waits for locks",
+    Activity.THREAD_WAIT: "waits for other threads",
+    Activity.IO_WAIT: "waits for I/O",
+    Activity.CHILD_WAIT: "waits for programs",
+    Activity.SLEEP: "sleeping",
+    Activity.DEVICE_WAIT: "waits for a device",
+    Activity.PAGE_FAULT: "waits for memory",
+    Activity.UNEXPLAINED: "unexplained waits",
+}
+"""Activities as words behind "no"."""
 _NEGLIGIBLE = 0.0005
 _NOTE = (
     "The recorded graph is replayed on the same machine: tasks that need a CPU share those that it "
@@ -167,4 +187,4 @@ def _label(kind: str, name: str) -> str:
         return f"chunks {name} times as large"
     if kind == "function":
         return f"{name} twice as fast"
-    return "no unexplained waits" if name == Activity.UNEXPLAINED else f"no {name}"
+    return f"no {_REMOVED.get(name, name)}"
