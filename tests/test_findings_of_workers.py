@@ -727,3 +727,16 @@ def test_where_waits_were_not_recorded_it_is_said_how_to_record_them():
     (finding,) = [found for found in findings(in_rounds(16)) if "waits" in found.advice]
     how = "record what tasks wait for with Profiler(waits=True) (dask-diag run --waits); "
     assert finding.advice.startswith(how)
+
+
+@pytest.mark.parametrize(("share", "is_found"), [(0.4, True), (0.9, False)])
+def test_what_mostly_runs_in_a_slow_call_is_not_to_run_in_more_threads(share, is_found):
+    made = resting(16, 1, 1.0)
+    slow = ("deepcopy", "/usr/lib/python3.11/copy.py", 128, 128)
+    rows = [
+        ((0.0, 16.0), "work", [MAIN, slow], 16 * share, 16 * share),
+        ((0.0, 16.0), "work", [MAIN], 16 * (1 - share), 16 * (1 - share)),
+    ]
+    found = by_code(with_stacks(made, rows))
+    assert "slow-call" in found
+    assert ("too-few-threads" in found) == is_found

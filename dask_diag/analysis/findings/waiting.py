@@ -12,6 +12,7 @@ from dask_diag.analysis.call_tree import is_own_code, package_of, short_path
 from dask_diag.analysis.cpu import cpus_of_others, cpus_sampled, seconds_beside
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings import cluster
+from dask_diag.analysis.findings.calls import slow_call
 from dask_diag.analysis.findings.computations import chunks_read_again
 from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.interpreter import (
@@ -889,6 +890,10 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
     )
 
 
+MOSTLY_SLOW = 0.5
+"""Share of the time in computations in a slow call, from which on no more workers are advised."""
+
+
 def _fewer_than_cpus(analysis: Analysis) -> Diagnosis | None:
     """Tasks computed on fewer workers than CPUs, such as on the synchronous scheduler."""
     cpus, now = int(analysis.cpus_for_tasks), analysis.workers
@@ -896,6 +901,10 @@ def _fewer_than_cpus(analysis: Analysis) -> Diagnosis | None:
     if analysis.on_cluster or now > cpus - OF_A_CPU or idle < IDLE:
         return None
     if analysis.cpu_in_tasks < OF_A_CPU * analysis.in_tasks:
+        return None
+    slow = slow_call(analysis)
+    if slow is not None and slow.lost(analysis) >= MOSTLY_SLOW * analysis.computing:
+        # It is the finding: most such calls hold the GIL, and what remains is little.
         return None
     in_threads = analysis.seconds_saved(workers=cpus, scheduler="threads")
     in_processes, how = saved_in_processes(analysis, {}, workers=cpus)
