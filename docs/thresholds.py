@@ -50,7 +50,15 @@ SECONDS = {
     "SHORT_PROGRAM",
 }
 BYTES = {
-    *("BYTES_A_SECOND", "GROWN", "LARGE", "LARGE_ARGUMENT", "MUCH_BROUGHT", "MUCH_GIVEN"),
+    *(
+        "BYTES_A_SECOND",
+        "FEW_BYTES",
+        "GROWN",
+        "LARGE",
+        "LARGE_ARGUMENT",
+        "MUCH_BROUGHT",
+        "MUCH_GIVEN",
+    ),
     *("MUCH_MOVED", "SLOW_ON_A_HOST", "SLOW_TO_UNPICKLE", "SMALL", "VERY_LARGE"),
 }
 NUMBERS = {"LEAST_OF_ONE_CPU", "UNEVEN"}

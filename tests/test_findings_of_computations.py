@@ -216,6 +216,66 @@ def test_shuffles_through_files():
     check("disk-shuffle", shuffled, cases)
 
 
+def merged(small=1e4, large=1e6, parts=4, scheduler="distributed"):
+    """Two tables of so many bytes in each part, on two workers one task at a time, a second each."""
+    tasks, keys, sizes = [], [], []
+
+    def add(function, name, part, size, needs=()):
+        number = len(tasks)
+        tasks.append(Task(number, number + 1.0, 1.0, function, number % 2, tuple(needs)))
+        keys.append(f"('{name}', {part})")
+        sizes.append(size)
+        return number
+
+    inputs = [
+        (table, part, add("load", f"load-{table}", part, size))
+        for table, size in (("a", small), ("b", large))
+        for part in range(parts)
+    ]
+    if scheduler == "distributed":
+        sent = [
+            add("hash-join-transfer", f"hash-join-transfer-{table}", part, 28, [needed])
+            for table, part, needed in inputs
+        ]
+        barrier = add("shuffle-barrier", "shuffle-barrier-c", 0, 28, sent)
+        for part in range(parts):
+            add("hashjoinp2p", "hashjoinp2p-d", part, large, [barrier])
+    else:
+        written = [
+            add("shuffle-partition", "shuffle-partition-c", part, 16, [needed])
+            for _, part, needed in inputs
+        ]
+        read = [
+            (part, add("diskshuffle", f"diskshuffle-{table}", part, size, written))
+            for table, size in (("a", small), ("b", large))
+            for part in range(parts)
+        ]
+        for part in range(parts):
+            add(
+                "blockwisemerge", "blockwisemerge-d", part, large, [n for p, n in read if p == part]
+            )
+    made = run(tasks, scheduler=scheduler)
+    return with_columns(made, "tasks", key=keys, nbytes=sizes)
+
+
+def test_a_small_table_is_merged_without_a_shuffle():
+    """Of 21 tasks 13 shuffle on a cluster, of 28 in threads 16."""
+    one_part = ".repartition(npartitions=1)"
+    cases = {
+        (): ("shuffled both tables of a merge, 40.0 kB and 4.00 MB, through files", one_part),
+        (0.49e5,): one_part,
+        # Not small, or alone: then both are shuffled for a reason, between workers.
+        (0.51e5,): None,
+        (1e4, 1e6, 1): None,
+        (float("nan"),): None,
+        (2.6e7, 1e9): None,
+        (2.4e7, 1e9): one_part,
+        (1e4, 1e6, 4, "threads"): ("40.0 kB and 4.00 MB", one_part),
+        (0.6e5, 1e6, 4, "threads"): "'dataframe.shuffle.method': 'tasks'",
+    }
+    check("disk-shuffle", merged, cases)
+
+
 def test_who_shuffles_through_files_cannot_release_the_gil():
     made = with_waits(in_rounds(16, 2, 0.5), "gil-wait")
     assert "gil-bound" in by_code(made)

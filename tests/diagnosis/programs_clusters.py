@@ -16,6 +16,7 @@ import numpy as np
 
 from tests.diagnosis.program import Program, nothing, threads
 from tests.diagnosis.work import compute, pause
+from tests.diagnosis.work_field import part_of_table
 
 ON_CLUSTER = {"scheduler": None, "distributed.worker.memory.terminate": False}
 NEARBY = frozenset({"late-samples", "slow-start"})
@@ -274,7 +275,51 @@ def kills(client: Any, remedied: bool) -> int:
 
 
 FOUR = partial(cluster, 4)
+
+
+def places_of_keys(client: Any, remedied: bool) -> float:
+    """A table with a key, merged with a small one that has what belongs to each key."""
+    import dask.dataframe as dd
+    import pandas as pd
+
+    table = dd.from_map(part_of_table, range(32), rows=40_000, keys=1_000, text=False)
+    places = pd.DataFrame({"key": range(1_000), "place": np.arange(1_000) % 13})
+    merged = table.merge(dd.from_pandas(places, npartitions=1 if remedied else 32), on="key")
+    return round(float(merged.groupby("place").x.mean().sum().compute()), 6)
+
+
+class Sums:
+    """An actor that computes."""
+
+    def __init__(self, seed: int) -> None:
+        self.numbers = np.random.default_rng(seed).random(400_000)
+
+    def step(self, factor: float) -> float:
+        for _ in range(8):
+            factor = 0.25 + float(np.sort(self.numbers * factor)[::1000].mean())
+        return factor
+
+
+def actors(client: Any, remedied: bool) -> float:
+    """Each step asks all actors at the same time, and needs what they say."""
+    workers = client.run(os.getpid)
+    sums = [client.submit(Sums, 1, actor=True, workers=[one]).result() for one in workers]
+    factor = 0.5
+    for _ in range(24):
+        results = [one.step(factor) for one in sums]
+        factor = sum(result.result() for result in results) / 2
+    return round(factor, 6)
+
+
 PROGRAMS = [
+    planted(
+        "cluster: a small table in many parts, merged",
+        places_of_keys,
+        "disk-shuffle",
+        "tasks-too-small",
+        remaining="tasks-too-small",
+    ),
+    planted("healthy: actors that compute", actors),
     planted("cluster: a table given to each task", given_table, "large-arguments"),
     planted(
         "cluster: an array given to delayed calls",

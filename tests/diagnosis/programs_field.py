@@ -224,6 +224,17 @@ def merged_tables(_: None, remedied: bool) -> float:
     return round(float((merged.x_x * merged.x_y).sum().compute()), 3)
 
 
+def places_of_keys(_: None, remedied: bool) -> float:
+    """A table with a key, merged with a small one that has what belongs to each key."""
+    import dask.dataframe as dd
+    import pandas as pd
+
+    table = dd.from_map(part_of_table, range(32), rows=60_000, keys=1_000, text=False)
+    places = pd.DataFrame({"key": range(1_000), "place": np.arange(1_000) % 13})
+    merged = table.merge(dd.from_pandas(places, npartitions=1 if remedied else 32), on="key")
+    return round(float(merged.groupby("place").x.mean().sum().compute()), 6)
+
+
 def ranges_of_groups(_: None, remedied: bool) -> float:
     """A function of each group of a table that is not sorted by it."""
     import dask.dataframe as dd
@@ -315,6 +326,13 @@ PROGRAMS = (
         true=frozenset({"gil-bound"}),
         remaining=frozenset({"gil-bound", "tasks-too-small"}),
         **SHUFFLES,
+    ),
+    Program(
+        "a small table in many parts, merged",
+        places_of_keys,
+        "disk-shuffle",
+        true=frozenset({"gil-bound"}),
+        remaining=frozenset({"tasks-too-small"}),
     ),
     Program(
         "groups shuffled through files",

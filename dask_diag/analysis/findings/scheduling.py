@@ -174,17 +174,54 @@ OF_BAGS = re.compile(r"groupby-(?:part|collect|barrier)\b|partd$")
 """Functions of tasks that shuffle a bag."""
 
 
+OF_MERGES = ("hash-join-transfer", "hashjoinp2p", "shuffle-barrier")
+"""Functions of tasks with which the workers of a cluster shuffle both tables of a merge."""
+SMALL_TABLE = 0.05
+"""Largest size of a small table of a merge, as a share of the other."""
+FEW_BYTES = 100e6
+"""Largest size of a small table, in bytes."""
+
+
+class _Tables(NamedTuple):
+    """Bytes of the two tables of a merge."""
+
+    small: float
+    large: float
+
+
+def _small_table(analysis: Analysis) -> _Tables | None:
+    """The tables of the only merge, if both are shuffled and one is small."""
+    tasks, dependencies = analysis.tasks, analysis.recording.dependencies
+    # Of a transfer its name says which table it is, of a merge that of its inputs.
+    is_transfer = tasks.function.eq(OF_MERGES[0])
+    merges = (is_transfer | tasks.function.eq("blockwisemerge"))[dependencies.task]
+    task, needed = dependencies.task[merges], dependencies.depends_on[merges]
+    names = tasks.key.heads.codes[np.where(is_transfer[task], task, needed)]
+    tables, parts = np.unique(np.stack([names, needed]).astype(np.int64), axis=1)
+    _, table, number = np.unique(tables, return_inverse=True, return_counts=True)
+    # What is in one part is merged without a shuffle.
+    if len(number) != 2 or number.min() < 2:
+        return None
+    small, large = sorted(np.bincount(table, tasks.nbytes[parts]).tolist())
+    return _Tables(small, large) if small <= min(SMALL_TABLE * large, FEW_BYTES) else None
+
+
 @rule("disk-shuffle")
 def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
     """Dask shuffled a dataframe through files, and it fits into memory, as far as is known."""
-    tasks = analysis.tasks
+    tasks, tables = analysis.tasks, _small_table(analysis)
     is_bag = tasks.function.is_in([name for name in tasks.function.values if OF_BAGS.match(name)])
     is_part = tasks.function.is_in(SHUFFLING) | is_bag
+    between_workers = tasks.function.is_in(OF_MERGES if tables else ())
+    is_part |= between_workers
     took = float(np.nansum(analysis.task_seconds[is_part]))
     if not took:
         return None
     # Each partition of a bag that foldby reduces first is hardly moved.
     moving = analysis.spent(*TRANSFERS) + overhead_in_transit(analysis) if is_bag.any() else 0.0
+    if between_workers.any():
+        # Workers exchange parts meanwhile.
+        moving = analysis.spent(Activity.OVERHEAD)
     lost = min(analysis.wall_of_tasks(took) + analysis.wall_of_workers(moving), analysis.computing)
     if lost < WORTH_SHUFFLING * analysis.computing:
         return None
@@ -197,19 +234,26 @@ def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
         severity_of(lost / analysis.computing),
         Gain(lost),
         evidence(
-            f"Dask shuffled a {'bag' if is_bag.any() else 'dataframe'}"
-            + " of {moved:bytes}" * (not isnan(moved))
+            (
+                "Dask shuffled both tables of a merge, {small:bytes} and {large:bytes},"
+                if tables
+                else f"Dask shuffled a {'bag' if is_bag.any() else 'dataframe'}"
+                + " of {moved:bytes}" * (not isnan(moved))
+            )
             + " through files: {tasks:task} took {took:seconds} ({share:share} of the time of all "
             "tasks)"
             + ", and moving data between processes {moving:seconds} of worker time"
             * (moving > 0),
-            moved=moved,
+            **(tables._asdict() if tables else {"moved": moved}),
             moving=moving,
             tasks=is_part.sum(),
             took=took,
             share=took / analysis.in_tasks,
         ),
-        FOLDBY
+        "make the small table one partition, .repartition(npartitions=1), or merge with a pandas "
+        "DataFrame: then nothing is shuffled"
+        if tables
+        else FOLDBY
         if is_bag.any()
         else "if the data fit into memory, shuffle there: "
         "dask.config.set({'dataframe.shuffle.method': 'tasks'}), or shuffle_method='tasks'; or set "
@@ -334,6 +378,9 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
     if started < FEWEST_SMALL_TASKS or analysis.in_tasks / started > SHORT:
         return None
     share = overhead / (overhead + analysis.in_tasks)
+    if analysis.on_cluster and disk_shuffle(analysis) is not None:
+        # Tasks wait while workers exchange what is shuffled.
+        return None
     # If threads rather waited for data, larger tasks would move as much of them.
     if share < WORTH_REPORTING or overhead < analysis.spent(Activity.TRANSFER):
         return None
