@@ -646,7 +646,7 @@ def test_the_start_of_a_pool_and_preparing_are_no_overhead_of_small_tasks():
         # (0.43 ms x 95 / 5) / 1.57 ms is 5.2; with the start of the pool it would be 54.
         (0.24, 0.00157, 0.00043, 120): (
             {"work": 0.00157, "overhead": 0.00043},
-            "make chunks about 6 times as large: tasks of at least",
+            "make chunks about 6 times as large, so that tasks of",
         ),
         # 12 of these tasks for each of two workers: 4 times as large leaves 3.
         (0.24, 0.0005, 0.002, 100): (

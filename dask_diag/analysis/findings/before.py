@@ -32,7 +32,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_rows,
     where_of_tasks,
 )
-from dask_diag.analysis.findings.scheduling import gain_of_single_tasks
+from dask_diag.analysis.findings.scheduling import dividing_step, gain_of_single_tasks
 from dask_diag.analysis.first_calls import COMPILERS
 from dask_diag.analysis.groups import lookup, workers_of_clusters
 from dask_diag.analysis.intervals import Intervals
@@ -475,7 +475,7 @@ def graph_preparation(analysis: Analysis) -> Diagnosis | None:
             tasks=len(recording.tasks),
             lines=line_clause([line for line in lines if not line.importing] * (not reason.text)),
         ),
-        several + _advice_on_graphs(recording, making, lines, is_hashing=bool(reason.text)),
+        several + _advice_on_graphs(analysis, making, lines, is_hashing=bool(reason.text)),
         replace(
             where_of_intervals(
                 np.concatenate([called, samples.start[before], samples.start[between]]),
@@ -583,9 +583,10 @@ _SAMPLE_RESULTS = (
 
 
 def _advice_on_graphs(
-    recording: Recording, making: BoolArray, lines: list[ProgramLine], *, is_hashing: bool
+    analysis: Analysis, making: BoolArray, lines: list[ProgramLine], *, is_hashing: bool
 ) -> str:
     """Advice on graphs that take long to be made, by the files of dask that took the time."""
+    recording = analysis.recording
     total = sum(line.seconds for line in lines)
     is_call = np.logical_or.reduce([samples_below(recording, *one) for one in _SAMPLE_RESULTS])
     if seconds_sampled(recording, making & is_call) > ONE_CAUSE * total:
@@ -616,6 +617,9 @@ def _advice_on_graphs(
         took = sum(line.seconds for line in lines if short_path(line.file).startswith(starts))
         if took > ONE_CAUSE * total:
             return advice
+    step = dividing_step(analysis)
+    if step is not None:
+        return step.advice
     return (
         "make fewer and larger chunks; select data before other steps; persist() what several "
         "computations use"

@@ -305,7 +305,8 @@ def gain_of_single_tasks(analysis: Analysis) -> float:
     if analysis.schedulers != {"processes"} or not _all_batches(analysis):
         return 0.0
     gained = analysis.seconds_saved(chunksize=1)
-    return gained if gained >= WORTH_GAINING * analysis.computing else 0.0
+    # Tasks that run at the same time take a little longer, which is not simulated.
+    return gained if gained >= WORTH_REPORTING * analysis.computing else 0.0
 
 
 class _Batch(NamedTuple):
@@ -385,7 +386,7 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
     if share < WORTH_REPORTING or overhead < analysis.spent(Activity.TRANSFER):
         return None
     mean, cost = analysis.in_tasks / started, overhead / started
-    divides = _dividing_step(analysis)
+    divides = dividing_step(analysis)
     saved, advice = _larger_chunks(analysis, mean, cost)
     if divides is not None:
         # Their number follows from how the step divides its input, not from the input's chunks.
@@ -467,6 +468,8 @@ PARTS = 6
 them. Parts that are joined again, as those of ``map_overlap``, become fewer with larger chunks."""
 INPUTS = 1.5
 """Largest number of results that a task of such a step needs, on average."""
+OF_TABLES = frozenset({"hashjoinp2p", "blockwisemerge", "p2pshuffle", "diskshuffle", "assign"})
+"""Functions whose results are tables: what takes several columns of one does not divide it."""
 MANY_PARTS = 0.15
 """Least share of all tasks that are of such a step."""
 
@@ -479,7 +482,7 @@ class _DividingStep(NamedTuple):
     advice: str
 
 
-def _dividing_step(analysis: Analysis) -> _DividingStep | None:
+def dividing_step(analysis: Analysis) -> _DividingStep | None:
     """The step with most tasks that divides results, as a rechunk after ``groupby`` of xarray."""
     tasks, dependencies = analysis.tasks, analysis.recording.dependencies
     functions = tasks.function.codes
@@ -487,6 +490,7 @@ def _dividing_step(analysis: Analysis) -> _DividingStep | None:
     number = len(tasks.function.values)
     # A step of the same function, such as a sum in stages, is not divided.
     is_other = of_function != functions[dependencies.depends_on]
+    is_other &= ~tasks.function.is_in(OF_TABLES)[dependencies.depends_on]
     count_of = np.bincount(functions, minlength=number)
     needs = np.bincount(of_function, minlength=number)
     pairs = np.unique(np.stack([of_function, dependencies.depends_on])[:, is_other], axis=1)
