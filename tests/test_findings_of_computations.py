@@ -276,6 +276,41 @@ def test_a_small_table_is_merged_without_a_shuffle():
     check("disk-shuffle", merged, cases)
 
 
+def overlapping(border=1.5, work=1.0, step="overlap"):
+    """Two chunks of 1 MB, which overlap by so many MB in three parts, one after the other."""
+    tasks, sizes, start = [], [], 0.0
+    for _ in range(2):
+        first = len(tasks)
+        tasks += [Task(start + n, start + n + 0.5, 0.5, "getitem") for n in range(4)]
+        tasks.append(
+            Task(
+                *(start + 4, start + 4 + work, work, "smooth-overlap"),
+                depends_on=tuple(range(first, first + 4)),
+            )
+        )
+        sizes += [1e6, *[border / 3 * 1e6] * 3, 8.0]
+        start += 4 + work
+    made = run(tasks, workers=1)
+    made = with_columns(made, "tasks", nbytes=sizes, group=[0, 0, 0, 0, 1] * 2)
+    steps = {"group": [0, 1, 1], "function": ["getitem", "smooth", step], "line": [-1] * 3}
+    return with_tables(made, steps=steps)
+
+
+def test_borders_of_chunks_are_computed_again():
+    """Of 2.5 MB 1.5 MB are borders, and three fifths of the seconds."""
+    said = "60% of 5.00 MB that 2 tasks of map_overlap were given. They took 8.00 s"
+    cases = {
+        (1.5, 4.0): ("high", "upper_bound", 4.8, said, "depth={0: 0, 1: 8, 2: 8}"),
+        (0.9, 4.0): None,
+        (1.1, 4.0): True,
+        # Less than 15% of all seconds.
+        (1.5, 0.5): None,
+        (1.5, 4.0, "sum"): None,
+        (float("nan"), 4.0): None,
+    }
+    check("repeated-work", overlapping, cases)
+
+
 def test_who_shuffles_through_files_cannot_release_the_gil():
     made = with_waits(in_rounds(16, 2, 0.5), "gil-wait")
     assert "gil-bound" in by_code(made)

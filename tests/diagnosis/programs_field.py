@@ -278,6 +278,23 @@ SHUFFLES = {"remedy": {"dataframe.shuffle.method": "tasks"}}
 """Shuffle in memory."""
 
 
+def smooth_frames(frames: Any) -> Any:
+    """Each frame by itself, along its last axis."""
+    for _ in range(12):
+        frames = (frames + np.roll(frames, 1, axis=2) + np.roll(frames, -1, axis=2)) / 3
+    return frames
+
+
+def frames_with_borders(_: None, remedied: bool) -> float:
+    """Chunks of a few frames overlap in all directions; no frame needs the others."""
+    frames = da.arange(96 * 160 * 160, chunks=6 * 160 * 160).reshape((96, 160, 160))
+    depth = {0: 0, 1: 0, 2: 12} if remedied else 12
+    smooth = (frames % 1009.0).map_overlap(
+        smooth_frames, depth=depth, boundary="reflect", dtype=float, allow_rechunk=True
+    )
+    return round(float(smooth.std().compute()), 3)
+
+
 def across_stored_chunks(_: None, remedied: bool) -> float:
     stored = CompressedArray(200, 4_000)
     array = da.from_array(stored, chunks=stored.chunks if remedied else (1_600, 250), asarray=False)
@@ -327,6 +344,7 @@ PROGRAMS = (
         remaining=frozenset({"gil-bound", "tasks-too-small"}),
         **SHUFFLES,
     ),
+    Program("frames with borders", frames_with_borders, "repeated-work"),
     Program(
         "a small table in many parts, merged",
         places_of_keys,

@@ -39,7 +39,7 @@ from dask_diag.analysis.lines import (
     samples_of_tasks,
 )
 from dask_diag.analysis.task_times import call_times
-from dask_diag.columns import BoolArray, FloatArray, IntArray
+from dask_diag.columns import BoolArray, FloatArray, IntArray, ratio
 from dask_diag.model.codes import (
     COMPUTATIONS,
     IN_TASKS,
@@ -63,7 +63,7 @@ FEWEST_SAMPLES = 10
 @rule("repeated-work")
 def repeated_work(analysis: Analysis) -> Diagnosis | None:
     """Computations did work that an earlier computation had done, or tasks read the same again."""
-    ways = _work_of_earlier, chunks_read_again, _loads_again
+    ways = _work_of_earlier, chunks_read_again, _loads_again, _borders_again
     found = [one for way in ways if (one := way(analysis))]
     return max(found, key=lambda one: one.gain.seconds, default=None)
 
@@ -110,6 +110,49 @@ def _loads_again(analysis: Analysis) -> Diagnosis | None:
         + "; or once for many rows (map_partitions), or for all that needs it in one task; or pass "
         "the loaded object to the tasks, if it is small",
         where_of_samples(analysis, line.chosen),
+    )
+
+
+OF_BORDERS = 0.5
+"""Least share of borders in the data of chunks that overlap."""
+
+
+def _borders_again(analysis: Analysis) -> Diagnosis | None:
+    """Chunks overlap so much that tasks mostly compute borders, as other tasks do."""
+    recording, tasks = analysis.recording, analysis.tasks
+    steps = recording.steps
+    overlap = np.isin(tasks.group, steps.group[steps.function.eq("overlap")])
+    if not overlap.any():
+        return None
+    # A chunk comes in parts: itself, and borders, which are smaller.
+    task, needed = recording.dependencies.task, recording.dependencies.depends_on
+    sizes = np.bincount(task, tasks.nbytes[needed], len(tasks))
+    largest_part = np.zeros(len(tasks))
+    np.maximum.at(largest_part, task, np.nan_to_num(tasks.nbytes[needed]))
+    share = (1 - ratio(largest_part, sizes, 1.0)) * overlap
+    again = analysis.task_seconds * share
+    took, data = float(analysis.task_seconds[overlap].sum()), sizes[overlap].sum()
+    lost = min(analysis.wall_of_tasks(float(again.sum())), analysis.computing)
+    of_borders = float(share[overlap].mean())
+    if of_borders < OF_BORDERS or lost < WORTH_REPORTING * analysis.computing:
+        return None
+    where = where_of_tasks(analysis, again)
+    return Diagnosis(
+        severity_of(lost / analysis.computing),
+        Gain(lost),
+        evidence(
+            "Tasks computed borders of chunks that other tasks have, too: {borders:share} of "
+            "{data:bytes} that {tasks:task} of map_overlap were given. They took {took:seconds} "
+            "({share:share} of the time of all tasks)",
+            borders=of_borders,
+            data=data,
+            tasks=overlap.sum(),
+            took=took,
+            share=took / analysis.in_tasks,
+        ),
+        "give the depth for each axis, and 0 where the function needs no neighbors: "
+        "depth={0: 0, 1: 8, 2: 8}; or make chunks larger along axes with borders",
+        where,
     )
 
 
