@@ -270,6 +270,13 @@ def _advice(action: str, path: str | os.PathLike[str], reason: Exception) -> str
     return "; dask-diag run SCRIPT writes a recording" * (action == "read")
 
 
+def not_yet(path: str | os.PathLike[str]) -> str:
+    """A line on a file that does not exist and is waited for; empty if it exists."""
+    if os.path.exists(path):
+        return ""
+    return f"{_shown(path)} does not exist yet: waiting for it; Ctrl-C ends"
+
+
 def _shown(path: str | os.PathLike[str]) -> str:
     """A path on one line."""
     text = os.fsdecode(path)

@@ -18,6 +18,7 @@ from dask_diag.cli.output import (
     print_result,
     with_ending,
 )
+from dask_diag.files import not_yet
 
 
 @click.command()
@@ -254,8 +255,9 @@ def top(file: str) -> None:
     if console.is_terminal and not console.is_dumb_terminal:
         show_in_terminal(file, console)
         return
-    if not os.path.exists(file):
-        print_message(f"{one_line(file)} does not exist yet: waiting for it; Ctrl-C ends")
+    waiting = not_yet(file)
+    if waiting:
+        print_message(waiting)
     text = io.StringIO()
     show_last_frame(file, Console(file=text, width=WIDTH, highlight=False))
     print_result(text.getvalue().rstrip("\n"))

@@ -14,6 +14,7 @@ import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from dask_diag.files import not_yet
 from dask_diag.live.security import bind, hub_origin
 from dask_diag.live.server import LiveServer
 
@@ -65,8 +66,8 @@ async def _serve(
             except OSError as error:
                 # A full disk is no reason not to show the run.
                 lines.append(f"open the address yourself: {error.strerror or error}")
-        if waits and not os.path.exists(path):
-            lines.append(f"{path} does not exist yet: waiting for it; Ctrl-C ends")
+        if waits and (waiting := not_yet(path)):
+            lines.append(waiting)
         report("\n".join(lines))
         if file is not None:
             loop.run_in_executor(None, webbrowser.open, file.as_uri())

@@ -191,18 +191,18 @@ ACTORS = "distributed/actor.py"
 
 @rule("client-bound", needs=("computations",), needs_tasks=False)
 def client_bound(analysis: Analysis) -> Diagnosis | None:
-    """The program ran code of its own between computations, while workers were idle."""
+    """The program ran code of its own between computations, while workers ran no task."""
     recording, own = analysis.recording, analysis.client_times.own
     lost = float(own.sum())
     # What passes before, as while a cluster starts, is another finding's.
     wall = recording.stop - float(call_times(analysis.computations).min())
-    is_for_actors = own[samples_below(recording, ACTORS)].sum() > lost / 2
+    is_for_actors = bool(own[samples_below(recording, ACTORS)].sum() > lost / 2)
     used = _cpus_used_between(analysis) if is_for_actors else nan
     if used > 0:
         lost *= max(0.0, 1 - used / min(analysis.cpus_for_tasks, analysis.workers))
     if lost < max(MUCH_OWN * wall, LONG_OWN):
         return None
-    what, advice = _what_it_did(analysis, float(own.sum()))
+    what, advice = _FOR_ACTORS if is_for_actors else _what_it_did(analysis)
     return Diagnosis(
         severity_of(lost / wall),
         Gain(lost),
@@ -235,14 +235,17 @@ def _cpus_used_between(analysis: Analysis) -> float:
     return sum(used) if used else nan
 
 
-def _what_it_did(analysis: Analysis, lost: float) -> tuple[str, str]:
-    """What the program did between computations, for so many seconds, and what helps."""
+_FOR_ACTORS = (
+    "waited for calls of actors",
+    "give each call of an actor many items; or make calls of several actors before waiting for "
+    "their results",
+)
+
+
+def _what_it_did(analysis: Analysis) -> tuple[str, str]:
+    """What the program did between computations, and what helps."""
     recording, own = analysis.recording, analysis.client_times.own
-    if own[samples_below(recording, ACTORS)].sum() > lost / 2:
-        return "waited for calls of actors", (
-            "give each call of an actor many items; or make calls of several actors before waiting "
-            "for their results"
-        )
+    lost = float(own.sum())
     if own[samples_below(recording, QUEUES)].sum() > lost / 2:
         return "waited for calls of a queue, one at a time,", (
             "have tasks return what they put there, and collect it with client.gather(futures); or "

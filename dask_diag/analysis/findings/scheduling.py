@@ -242,8 +242,13 @@ def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
             )
             + " through files: {tasks:task} took {took:seconds} ({share:share} of the time of all "
             "tasks)"
-            + ", and moving data between processes {moving:seconds} of worker time"
-            * (moving > 0),
+            + (
+                ", and scheduling overhead, while workers exchanged parts, "
+                if between_workers.any()
+                else ", and moving data between processes "
+            )
+            * (moving > 0)
+            + "{moving:seconds} of worker time" * (moving > 0),
             **(tables._asdict() if tables else {"moved": moved}),
             moving=moving,
             tasks=is_part.sum(),
