@@ -13,6 +13,7 @@ from dask_diag.analysis.findings import rules
 from dask_diag.analysis.findings.rule import Diagnosis, Evidence, Gain, Rule, severity_of
 
 from .recordings import (
+    CORE,
     MAIN,
     MB,
     NAN,
@@ -336,12 +337,12 @@ def tasks_with_overhead(count, work, overhead, workers=1):
     )
 
 
-def divided(parts, joined=False):
+def divided(parts, joined=False, result="read"):
     """Each of 20 results is divided into so many parts; a step uses each part, or joins them."""
     recording = tasks_with_overhead(20 * (1 + 2 * parts), 0.0002, 0.0008)
     split, use = (np.arange(20 * parts) + start for start in (20, 20 + 20 * parts))
     users = use[np.arange(20 * parts) // parts] if joined else use
-    functions = np.repeat(["read", "split", "use"], [20, 20 * parts, 20 * parts])
+    functions = np.repeat([result, "split", "use"], [20, 20 * parts, 20 * parts])
     return with_tables(
         with_columns(recording, "tasks", function=functions.tolist()),
         dependencies={
@@ -358,8 +359,20 @@ def test_a_step_that_divides_results_is_named_and_no_factor():
         (5,): ("not: divides", "times as large"),
         # As the edges of `map_overlap` are.
         (7, True): "not: divides",
+        # Columns of tables.
+        (7, False, "hashjoinp2p"): "not: divides",
     }
     check("tasks-too-small", divided, cases)
+
+
+@pytest.mark.parametrize(("parts", "said"), [(7, "larger parts in split"), (5, "larger chunks;")])
+def test_a_graph_with_many_parts_is_smaller_with_fewer_of_them(parts, said):
+    made = divided(parts)
+    made = with_columns(made, "computations", called=[-2.0], start=[-2.0], prepared=[0.0])
+    made = with_stacks(made, [((-2.0, 0.0), "graph", [MAIN, CORE], 2.0, 2.0)])
+    found = by_code(replace(made, start=-2.0))
+    assert said in found["graph-preparation"].advice
+    assert found["graph-preparation"].numbers["took"].value == pytest.approx(2.0, abs=0.01)
 
 
 def shared_with(others):

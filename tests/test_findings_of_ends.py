@@ -93,6 +93,9 @@ def test_batches_keep_tasks_from_idle_processes():
             "processes were idle",
         ),
         (3, 0): "3 tasks of work",
+        # Five each take a sixth less, seven each an eighth.
+        (6, 4): ("medium", 1.0),
+        (8, 6): None,
         (2, 1): None,
         (4, 4): None,
         (1, 1): None,
