@@ -270,7 +270,7 @@ def test_a_small_table_is_merged_without_a_shuffle():
         (float("nan"),): None,
         (2.6e7, 1e9): None,
         (2.4e7, 1e9): one_part,
-        (1e4, 1e6, 4, "threads"): ("40.0 kB and 4.00 MB", one_part),
+        (1e4, 1e6, 4, "threads"): ("40.0 kB and 4.00 MB", one_part, "upper_bound", 16.0),
         (0.6e5, 1e6, 4, "threads"): "'dataframe.shuffle.method': 'tasks'",
     }
     check("disk-shuffle", merged, cases)
