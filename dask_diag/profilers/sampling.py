@@ -348,9 +348,9 @@ class SamplingProfiler(Diagnostic):
             times = "once" if stacks.late == 1 else f"{stacks.late:,} times"
             notices.append(
                 f"{PROFILING}SamplingProfiler was late {times} (longest gap "
-                f"{seconds(stacks.longest_gap)}): a task held the GIL, or the machine was busy. "
-                "The next sample represents the gap; if the task had ended by then, the gap is "
-                "shown as not sampled"
+                f"{seconds(stacks.longest_gap)}): a task held the GIL, or released and took it "
+                "without pause, or the machine was busy. The next sample represents the gap; if "
+                "the task had ended by then, the gap is shown as not sampled"
             )
         if stacks.cut:
             notices.append(
