@@ -8,8 +8,8 @@ from functools import cached_property
 from math import inf, nan
 
 from dask_diag.analysis.findings.cpu_waits import USUAL, VARIABLES
+from dask_diag.analysis.findings.moving import SHUFFLING
 from dask_diag.analysis.findings.rule import Finding
-from dask_diag.analysis.findings.scheduling import SHUFFLING
 from dask_diag.analysis.findings.waiting import MORE_WORKERS
 from dask_diag.analysis.memory import memory_headroom
 from dask_diag.analysis.simulation.schedulers import COSTS

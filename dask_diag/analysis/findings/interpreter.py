@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.findings import scheduling
+from dask_diag.analysis.findings import moving, scheduling
 from dask_diag.analysis.findings.calls import slow_call
 from dask_diag.analysis.findings.cpu_waits import USUAL, VARIABLES, CpuWaits, cpu_waits, is_pool
 from dask_diag.analysis.findings.rule import (
@@ -218,7 +218,7 @@ def _is_of_libraries(analysis: Analysis) -> bool:
     That is a shuffle of dask, or what libraries do for each of many small tasks.
     """
     weights = analysis.waits_of_tasks(Activity.GIL_WAIT)
-    if weights[analysis.tasks.function.is_in(scheduling.SHUFFLING)].sum() > weights.sum() / 2:
+    if weights[analysis.tasks.function.is_in(moving.SHUFFLING)].sum() > weights.sum() / 2:
         return True
     return not _is_of_program(analysis) and scheduling.tasks_too_small(analysis) is not None
 

@@ -15,6 +15,7 @@ from dask_diag.analysis.findings import (
     computations,
     interpreter,
     memory,
+    moving,
     scheduling,
     state,
     uneven,
@@ -41,7 +42,7 @@ RULES: tuple[Rule, ...] = tuple(
     rule
     for subject in (
         *(computations, client, before, memory, scheduling, state),
-        *(interpreter, calls, waiting, cluster, uneven),
+        *(interpreter, calls, waiting, moving, cluster, uneven),
     )
     for rule in vars(subject).values()
     if isinstance(rule, Rule)

@@ -13,9 +13,9 @@ from dask_diag.analysis.built_by import SourceLine
 from dask_diag.analysis.critical_path import CriticalPath
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.cpu_waits import cpu_waits
+from dask_diag.analysis.findings.moving import overhead_in_transit, shuffles
 from dask_diag.analysis.findings.rule import (
     ESTIMATE,
-    FOLDBY,
     MOST_NAMED,
     NO_FIX,
     NO_GAIN,
@@ -39,11 +39,7 @@ from dask_diag.analysis.lines import graphs_made_by_task, samples_in_callbacks
 from dask_diag.analysis.occupancy import Occupancy
 from dask_diag.analysis.phases import first_starts
 from dask_diag.analysis.task_times import (
-    LARGE,
-    TRANSFERS,
     own_dependencies,
-    transfer_times,
-    transfers_of_tasks,
 )
 from dask_diag.columns import BoolArray, FloatArray, IntArray, ratio
 from dask_diag.formatting import count, counted, percent, seconds
@@ -164,115 +160,6 @@ def _cpu_during(tasks: Tasks, edges: FloatArray, chosen: BoolArray) -> float:
     return float(np.nansum(share * tasks.thread_cpu))
 
 
-SHUFFLING = ("shuffle-partition", "diskshuffle")
-"""Functions of tasks of a shuffle through files: those that write parts, and that read them."""
-WORTH_SHUFFLING = 0.3
-"""Least share of the time in computations that these tasks take."""
-COPIES = 3
-"""Times the data that memory has to hold, so that it may be shuffled there."""
-OF_BAGS = re.compile(r"groupby-(?:part|collect|barrier)\b|partd$")
-"""Functions of tasks that shuffle a bag."""
-
-
-OF_MERGES = ("hash-join-transfer", "hashjoinp2p", "shuffle-barrier")
-"""Functions of tasks with which the workers of a cluster shuffle both tables of a merge."""
-SMALL_TABLE = 0.05
-"""Largest size of a small table of a merge, as a share of the other."""
-FEW_BYTES = 100e6
-"""Largest size of a small table, in bytes."""
-
-
-class _Tables(NamedTuple):
-    """Bytes of the two tables of a merge."""
-
-    small: float
-    large: float
-
-
-def _small_table(analysis: Analysis) -> _Tables | None:
-    """The tables of the only merge, if both are shuffled and one is small."""
-    tasks, dependencies = analysis.tasks, analysis.recording.dependencies
-    # Of a transfer its name says which table it is, of a merge that of its inputs.
-    is_transfer = tasks.function.eq(OF_MERGES[0])
-    merges = (is_transfer | tasks.function.eq("blockwisemerge"))[dependencies.task]
-    task, needed = dependencies.task[merges], dependencies.depends_on[merges]
-    names = tasks.key.heads.codes[np.where(is_transfer[task], task, needed)]
-    tables, parts = np.unique(np.stack([names, needed]).astype(np.int64), axis=1)
-    _, table, number = np.unique(tables, return_inverse=True, return_counts=True)
-    # What is in one part is merged without a shuffle.
-    if len(number) != 2 or number.min() < 2:
-        return None
-    small, large = sorted(np.bincount(table, tasks.nbytes[parts]).tolist())
-    return _Tables(small, large) if small <= min(SMALL_TABLE * large, FEW_BYTES) else None
-
-
-@rule("disk-shuffle")
-def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
-    """Dask shuffled a dataframe through files, and it fits into memory, as far as is known."""
-    tasks, tables = analysis.tasks, _small_table(analysis)
-    is_bag = tasks.function.is_in([name for name in tasks.function.values if OF_BAGS.match(name)])
-    is_part = tasks.function.is_in(SHUFFLING) | is_bag
-    between_workers = tasks.function.is_in(OF_MERGES if tables else ())
-    is_part |= between_workers
-    took = float(np.nansum(analysis.task_seconds[is_part]))
-    if not took:
-        return None
-    # Each partition of a bag that foldby reduces first is hardly moved.
-    moving = analysis.spent(*TRANSFERS) + overhead_in_transit(analysis) if is_bag.any() else 0.0
-    if between_workers.any():
-        # Workers exchange parts meanwhile.
-        moving = analysis.spent(Activity.OVERHEAD)
-    lost = min(analysis.wall_of_tasks(took) + analysis.wall_of_workers(moving), analysis.computing)
-    if lost < WORTH_SHUFFLING * analysis.computing:
-        return None
-    read = tasks.nbytes[tasks.function.eq(SHUFFLING[-1])]
-    moved = nan if np.isnan(read).all() else float(np.nansum(read))
-    # Neither holds of what is not known.
-    if COPIES * moved > float(np.fmin.reduce(analysis.computations.memory_limit)):
-        return None
-    return Diagnosis(
-        severity_of(lost / analysis.computing),
-        Gain(lost),
-        evidence(
-            (
-                "Dask shuffled both tables of a merge, {small:bytes} and {large:bytes},"
-                if tables
-                else f"Dask shuffled a {'bag' if is_bag.any() else 'dataframe'}"
-                + " of {moved:bytes}" * (not isnan(moved))
-            )
-            + " through files: {tasks:task} took {took:seconds} ({share:share} of the time of all "
-            "tasks)"
-            + (
-                ", and scheduling overhead, while workers exchanged parts, "
-                if between_workers.any()
-                else ", and moving data between processes "
-            )
-            * (moving > 0)
-            + "{moving:seconds} of worker time" * (moving > 0),
-            **(tables._asdict() if tables else {"moved": moved}),
-            moving=moving,
-            tasks=is_part.sum(),
-            took=took,
-            share=took / analysis.in_tasks,
-        ),
-        "make the small table one partition, .repartition(npartitions=1), or merge with a pandas "
-        "DataFrame: then nothing is shuffled"
-        if tables
-        else FOLDBY
-        if is_bag.any()
-        else "if the data fit into memory, shuffle there: "
-        "dask.config.set({'dataframe.shuffle.method': 'tasks'}), or shuffle_method='tasks'; or set "
-        "a sorted index once, for several steps",
-        where_of_tasks(analysis, analysis.task_seconds * is_part),
-    )
-
-
-def shuffles_a_bag(analysis: Analysis) -> bool:
-    """Whether the finding is one on a bag."""
-    found = disk_shuffle(analysis)
-    return found is not None and found.advice == FOLDBY
-
-
 @rule("batched-tasks")
 def batched_tasks(analysis: Analysis) -> Diagnosis | None:
     """Tasks waited in the batch of one process while other processes were idle."""
@@ -384,7 +271,7 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
     if started < FEWEST_SMALL_TASKS or analysis.in_tasks / started > SHORT:
         return None
     share = overhead / (overhead + analysis.in_tasks)
-    if analysis.on_cluster and disk_shuffle(analysis) is not None:
+    if analysis.on_cluster and shuffles(analysis):
         # Tasks wait while workers exchange what is shuffled.
         return None
     # If threads rather waited for data, larger tasks would move as much of them.
@@ -429,26 +316,6 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
         advice,
         where,
     )
-
-
-def overhead_in_transit(analysis: Analysis) -> float:
-    """Worker-seconds of overhead while large data was between processes."""
-    times = transfer_times(analysis.recording)
-    transfers = transfers_of_tasks(analysis.recording)
-    if Activity.SERIALIZE not in times.scheduler:
-        return 0.0
-    sizes = np.zeros(len(analysis.tasks))
-    np.maximum.at(sizes, transfers.task, np.nan_to_num(transfers.bytes))
-    sent, arrived = times.scheduler[Activity.SERIALIZE][1], times.scheduler[Activity.DESERIALIZE][0]
-    overhead = 0.0
-    for occupancy in analysis.occupancies:
-        rows = occupancy.tasks.rows[sizes[occupancy.tasks.rows] >= LARGE]
-        starts = np.concatenate([sent[rows], times.worker_stop[rows]])
-        stops = np.concatenate([times.worker_start[rows], arrived[rows]])
-        # What is in transit for two tasks blocks a worker once.
-        in_transit = Intervals(starts, stops).union()
-        overhead += float(occupancy.seconds_during(occupancy.overhead, *in_transit).sum())
-    return overhead
 
 
 IN_A_ROW = 10

@@ -44,8 +44,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_samples,
     where_of_tasks,
 )
-from dask_diag.analysis.findings.scheduling import overhead_in_transit, shuffles_a_bag
-from dask_diag.analysis.groups import lookup, workers_of_clusters
+from dask_diag.analysis.groups import workers_of_clusters
 from dask_diag.analysis.lines import (
     QUEUES,
     ProgramLine,
@@ -56,9 +55,8 @@ from dask_diag.analysis.lines import (
     samples_of_tasks,
     seconds_waiting_for_threads,
 )
-from dask_diag.analysis.task_times import LARGE, TRANSFERS
 from dask_diag.columns import BoolArray, FloatArray, ratio
-from dask_diag.formatting import count, seconds
+from dask_diag.formatting import count
 from dask_diag.model.codes import COMMITS, Activity, Root
 from dask_diag.model.recording import Recording
 from dask_diag.model.tables import Metrics
@@ -380,121 +378,6 @@ def _non_cpu_of_tasks_without_any_cpu(analysis: Analysis) -> float:
     # Nor is it I/O while other programs had the CPUs.
     waits = cpu_waits(analysis)
     return waits.waited - waits.others
-
-
-@rule("serialization-bound", needs=("transfers",))
-def serialization_bound(analysis: Analysis) -> Diagnosis | None:
-    """Moving data between processes took long."""
-    transfers = analysis.recording.transfers
-    transfers = transfers.filter(~transfers.activity.eq(Activity.TRANSFER))
-    if not len(transfers):
-        return _slow_objects(analysis)
-    if shuffles_a_bag(analysis):
-        # What is moved is what is shuffled.
-        return None
-    # A new worker process imports modules as it unpickles its first task: once, not for each task.
-    imports = _seconds_of_imports(analysis)
-    pickling = analysis.spent(*TRANSFERS) - imports
-    moving = pickling + overhead_in_transit(analysis)
-    share = moving / analysis.available
-    if share < WORTH_REPORTING:
-        return None
-    seconds_of_tasks = sums_of_tasks(
-        analysis.recording, transfers.task, transfers.stop - transfers.start
-    )
-    saved, kind = simulated(
-        analysis,
-        analysis.wall_of_workers(moving),
-        remove={Activity.SERIALIZE, Activity.DESERIALIZE},
-    )
-    if kind == ESTIMATE:
-        saved = max(saved - analysis.wall_of_workers(imports), 0.0)
-    where = where_of_tasks(analysis, seconds_of_tasks)
-    return Diagnosis(
-        severity_of(share),
-        Gain(saved, kind),
-        evidence(
-            "Moving {moved:bytes} of tasks, inputs and results between processes took "
-            "{moving:seconds} of worker time ({share:share}). Pickling and unpickling took "
-            "{pickling:seconds} of it. Mostly in {functions}",
-            moving=moving,
-            share=share,
-            moved=np.nansum(transfers.bytes) / 2,
-            pickling=pickling,
-            functions=where.functions,
-        ),
-        _advice_on_moving(analysis),
-        where,
-    )
-
-
-SLOW_ON_A_HOST = 5e6
-"""Largest bytes per second of transfers within a host, if pickling takes the time."""
-
-
-def _slow_objects(analysis: Analysis) -> Diagnosis | None:
-    """Results moved within a host of a cluster, much more slowly than it copies bytes."""
-    moved = analysis.recording.transfers
-    host = lookup(analysis.recording.workers.worker, analysis.recording.workers.host)
-    source, destination = (
-        np.array([host.get(name, name) for name in side.tolist()])
-        for side in (moved.source, moved.destination)
-    )
-    moved = moved.filter(source == destination)
-    took, size = moved.stop - moved.start, float(np.nansum(moved.bytes))
-    waited = analysis.spent(Activity.TRANSFER)
-    share = analysis.share_of_workers(waited)
-    is_slow = size < SLOW_ON_A_HOST * float(took.sum())
-    # A task that holds the GIL delays transfers of its worker, too.
-    if share < WORTH_REPORTING or not is_slow or analysis.in_tasks > waited:
-        return None
-    seconds_of_tasks = sums_of_tasks(analysis.recording, moved.task, took)
-    where = where_of_tasks(analysis, seconds_of_tasks)
-    return Diagnosis(
-        severity_of(share),
-        Gain(waited / analysis.workers),
-        evidence(
-            "Worker threads waited {waited:seconds} for results of other workers ({share:share} of "
-            "worker time). Within a host, {results:result} of {moved:bytes} in all moved at "
-            "{rate:bytes}/s: pickling took the time. Mostly in {functions}",
-            waited=waited,
-            share=share,
-            results=len(moved),
-            moved=size,
-            rate=size / float(took.sum()),
-            functions=where.functions,
-        ),
-        "return arrays or tables instead of lists and dicts of many small objects, or reduce "
-        "results in the tasks that create them",
-        where,
-    )
-
-
-def _advice_on_moving(analysis: Analysis) -> str:
-    """Advice to use threads, if predicted to help, and another remedy."""
-    saved = analysis.seconds_saved(scheduler="threads")
-    # If the tasks hold the GIL, threads run one of them at a time.
-    cpu = analysis.cpu_in_tasks + analysis.cpu_beside_tasks
-    in_turns = analysis.computing - cpu if analysis.has_gil else inf
-    least = WORTH_GAINING * analysis.computing
-    less = "load data in the tasks that use it, and return smaller results"
-    if min(saved, in_turns) >= least:
-        with_gil = f", or {seconds(in_turns)} if these functions hold the GIL" * (in_turns < saved)
-        return f"use scheduler='threads', predicted to save {seconds(saved)}{with_gil}; or {less}"
-    if saved < least:
-        return f"{less}; scheduler='threads' is not predicted to help"
-    return f"use scheduler='threads' if these functions release the GIL; otherwise {less}"
-
-
-def _seconds_of_imports(analysis: Analysis) -> float:
-    """Seconds in which workers rebuilt their first task, if small: the time of imports."""
-    transfers = analysis.recording.transfers
-    rebuilt = transfers.side.eq("worker") & transfers.activity.eq(Activity.DESERIALIZE)
-    rows = transfers.filter(rebuilt & (transfers.bytes < LARGE))
-    rows = rows.filter(np.argsort(rows.start, kind="stable"))
-    workers = analysis.tasks.worker.codes[rows.task]
-    _, first = np.unique(workers, return_index=True)
-    return float((rows.stop - rows.start)[first].sum())
 
 
 OF_POOLS = 0.15
