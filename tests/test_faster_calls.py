@@ -28,8 +28,8 @@ from tests.recordings import MAIN, Task, by_code, check, run, with_stacks
 pd = pytest.importorskip("pandas")
 pytestmark = pytest.mark.leaves_files
 
-RECORDED = 1.0
-"""Seconds in which a call is repeated while it is recorded."""
+RECORDED = 1.0, 2.0, 3.0
+"""Seconds in which a call is repeated while it is recorded: longer where samples were too few."""
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"a": RNG.random(5000), "b": RNG.random(5000)})
 KEYED = pd.DataFrame({"key": RNG.integers(0, 2000, 50_000), "value": RNG.random(50_000)})
@@ -109,7 +109,7 @@ def saved(save):
 
 def png(level):
     image = pytest.importorskip("PIL.Image")
-    values = np.add.outer(np.arange(800), np.arange(800)) // 7 % 251
+    values = RNG.integers(0, 9, (400, 400))
     image.fromarray(values.astype("u1")).save(io.BytesIO(), "PNG", compress_level=level)
 
 
@@ -248,21 +248,21 @@ def seconds_of(call):
     return time.perf_counter() - started
 
 
-def repeated(call):
-    """Call it for `RECORDED` seconds, as a task does."""
+def repeated(call, seconds):
+    """Call it for so many seconds, as a task does."""
     started = time.perf_counter()
-    while time.perf_counter() - started < RECORDED:
+    while time.perf_counter() - started < seconds:
         call()
 
 
-def found_in(call, path):
+def found_in(call, path, seconds=RECORDED[0]):
     # Where NumPy releases the GIL more often than once in this interval, a waiting sampler hardly
     # gets it: see docs/numbers.rst. The rules are asked here, not the sampler.
     interval = sys.getswitchinterval()
     sys.setswitchinterval(0.0005)
     try:
         with record(path, overwrite=True):
-            dask.compute(dask.delayed(repeated)(call), scheduler="synchronous")
+            dask.compute(dask.delayed(repeated)(call, seconds), scheduler="synchronous")
     finally:
         sys.setswitchinterval(interval)
     return by_code(load(path)).get("slow-call")
@@ -277,7 +277,7 @@ def test_the_advice_for_each_call_is_faster_and_silent(name, tmp_path, retried):
     def measure():
         assert min(seconds_of(fast) for _ in range(3)) < seconds_of(slow) / 1.5
         # A sampler that hardly gets the GIL has too few samples at times.
-        found = (found_in(slow, tmp_path / "slow.diag") for _ in range(3))
+        found = (found_in(slow, tmp_path / "slow.diag", seconds) for seconds in RECORDED)
         assert any(finding and "test_faster_calls.py" in finding.evidence for finding in found)
 
     retried(measure)

@@ -36,7 +36,7 @@ def _slow(block):
 
 
 def _quick(block):
-    _spin("quick", 0.015)
+    _spin("quick", 0.03)
     return block
 
 

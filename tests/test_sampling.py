@@ -8,6 +8,7 @@ import gc
 import math
 import os
 import pydoc
+import random
 import re
 import signal
 import sys
@@ -105,9 +106,9 @@ def own_threads():
 
 @pytest.mark.once
 @pytest.mark.parametrize("get", SCHEDULERS)
-def test_30_to_70(get, retried):
+def test_30_to_70(get, retried, slowness):
     def measure():
-        _, sprof = sampled({("work", 0): (some_and_more, 4.0)}, get, interval="5ms")
+        _, sprof = sampled({("work", 0): (some_and_more, 4.0 * slowness())}, get, interval="5ms")
         cpu = seconds_by_name(sprof, "total_cpu")
         wall = seconds_by_name(sprof)
         # How many samples there are depends on how quickly the machine takes one.
@@ -155,8 +156,9 @@ def nap_for_a_while():
 @pytest.mark.once
 def test_tasks_shorter_than_the_interval(retried):
     def measure():
-        # Of several lengths: threads in step would be seen in the same function, sample by sample.
-        tasks = {("short", n): (sleep_some_and_more, 0.6 + n * 7 % 5 / 5) for n in range(240)}
+        # Of all lengths: threads in step would be seen in the same function, sample by sample.
+        scale = random.Random(0).uniform
+        tasks = {("short", n): (sleep_some_and_more, scale(0.6, 1.4)) for n in range(240)}
         _, sprof = sampled(tasks, num_workers=4, interval="50ms")
         wall = seconds_by_name(sprof)
         assert wall["sleep_some"] / wall["short"] == pytest.approx(0.3, abs=0.1)

@@ -153,10 +153,10 @@ def a_million():
 
 @pytest.mark.once
 @pytest.mark.parametrize("workers", [None, 16])
-def test_a_million_tasks_in_seconds(retried, workers, a_million):
+def test_a_million_tasks_in_seconds(retried, workers, a_million, slowness):
     def measure():
         started = time.process_time()
         simulate(a_million, workers=workers)
-        assert time.process_time() - started < 5
+        assert time.process_time() - started < 5 * slowness()
 
     retried(measure)

@@ -106,7 +106,7 @@ Listener = Callable[[float], None]
 
 BUSY_AT_MOST = 0.02
 """Share of the time in which the sampler may compute; if samples take longer, there are fewer."""
-AVERAGED = 4
+AVERAGED = 8
 """Number of cycles over which that holds: the first one, or one that reads a new part of a program,
 takes tens of times as long as others, and no sample for half a second would say nothing of it."""
 

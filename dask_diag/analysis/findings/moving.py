@@ -14,6 +14,7 @@ from dask_diag.analysis.findings.rule import (
     FOLDBY,
     WORTH_GAINING,
     Diagnosis,
+    Evidence,
     Gain,
     evidence,
     rule,
@@ -25,6 +26,7 @@ from dask_diag.analysis.findings.rule import (
 from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.intervals import Intervals
 from dask_diag.analysis.task_times import LARGE, TRANSFERS, transfer_times, transfers_of_tasks
+from dask_diag.columns import BoolArray
 from dask_diag.formatting import seconds
 from dask_diag.model.codes import Activity
 
@@ -169,31 +171,121 @@ def overhead_in_transit(analysis: Analysis) -> float:
 
 SHUFFLING = ("shuffle-partition", "diskshuffle")
 """Functions of tasks of a shuffle through files: those that write parts, and that read them."""
-WORTH_SHUFFLING = 0.3
-"""Least share of the time in computations that these tasks take."""
-COPIES = 3
-"""Times the data that memory has to hold, so that it may be shuffled there."""
 OF_BAGS = re.compile(r"groupby-(?:part|collect|barrier)\b|partd$")
 """Functions of tasks that shuffle a bag."""
-
-
 OF_MERGES = ("hash-join-transfer", "hashjoinp2p", "shuffle-barrier")
 """Functions of tasks with which the workers of a cluster shuffle both tables of a merge."""
+WORTH_SHUFFLING = 0.3
+"""Least share of the time in computations that a shuffle takes."""
+COPIES = 3
+"""Times the data that memory has to hold, so that it may be shuffled there."""
 SMALL_TABLE = 0.05
 """Largest size of a small table of a merge, as a share of the other."""
 FEW_BYTES = 100e6
 """Largest size of a small table, in bytes."""
 
 
-class _Tables(NamedTuple):
-    """Bytes of the two tables of a merge."""
+class _Shuffle(NamedTuple):
+    """What dask shuffled, and how to do without.
 
-    small: float
-    large: float
+    Attributes
+    ----------
+    is_part : array of bool
+        Tasks that shuffle.
+    what : Evidence
+        What they shuffle.
+    advice : str
+        What to do instead.
+    moving : float
+        Worker time that is lost besides, in seconds.
+    meanwhile : str
+        What happened in that time.
+    """
+
+    is_part: BoolArray
+    what: Evidence
+    advice: str
+    moving: float = 0.0
+    meanwhile: str = ""
 
 
-def _small_table(analysis: Analysis) -> _Tables | None:
-    """The tables of the only merge, if both are shuffled and one is small."""
+@rule("disk-shuffle")
+def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
+    """Dask shuffled data through files, and need not."""
+    shuffle = _of_bag(analysis) or _of_merge(analysis) or _of_dataframe(analysis)
+    if shuffle is None:
+        return None
+    seconds_of_tasks = analysis.task_seconds * shuffle.is_part
+    took, moving = float(np.nansum(seconds_of_tasks)), shuffle.moving
+    lost = min(analysis.wall_of_tasks(took) + analysis.wall_of_workers(moving), analysis.computing)
+    if not took or lost < WORTH_SHUFFLING * analysis.computing:
+        return None
+    return Diagnosis(
+        severity_of(lost / analysis.computing),
+        Gain(lost),
+        evidence(
+            "Dask shuffled {what} through files: {tasks:task} took {took:seconds} ({share:share} "
+            "of the time of all tasks)"
+            + ", and {meanwhile} {moving:seconds} of worker time"
+            # A shuffle between threads has none.
+            * (moving > 0),
+            what=shuffle.what,
+            tasks=shuffle.is_part.sum(),
+            took=took,
+            share=took / analysis.in_tasks,
+            meanwhile=shuffle.meanwhile,
+            moving=moving,
+        ),
+        shuffle.advice,
+        where_of_tasks(analysis, seconds_of_tasks),
+    )
+
+
+def shuffles(analysis: Analysis) -> bool:
+    """Whether there is such a finding."""
+    return disk_shuffle(analysis) is not None
+
+
+def shuffles_a_bag(analysis: Analysis) -> bool:
+    """Whether there is one on a bag."""
+    return shuffles(analysis) and _of_bag(analysis) is not None
+
+
+def _of_bag(analysis: Analysis) -> _Shuffle | None:
+    functions = analysis.tasks.function
+    of_bags = [name for name in functions.values if OF_BAGS.match(name)]
+    if not functions.is_in(of_bags).any():
+        return None
+    is_part = functions.is_in([*of_bags, *SHUFFLING])
+    # Each partition of a bag that foldby reduces first is hardly moved.
+    moving = analysis.spent(*TRANSFERS) + overhead_in_transit(analysis)
+    return _Shuffle(is_part, evidence("a bag"), FOLDBY, moving, "moving data between processes")
+
+
+def _of_merge(analysis: Analysis) -> _Shuffle | None:
+    """A merge with a small table of many parts."""
+    functions, tables = analysis.tasks.function, _small_table(analysis)
+    if tables is None:
+        return None
+    between_workers = functions.is_in(OF_MERGES)
+    # Workers exchange parts meanwhile.
+    moving = analysis.spent(Activity.OVERHEAD) if between_workers.any() else 0.0
+    return _Shuffle(
+        functions.is_in(SHUFFLING) | between_workers,
+        evidence(
+            "both tables of a merge, {small:bytes} and {large:bytes},",
+            small=tables[0],
+            large=tables[1],
+        ),
+        "make the small table one partition, .repartition(npartitions=1), or merge with a pandas "
+        "DataFrame: then nothing is shuffled",
+        moving,
+        "scheduling overhead, while workers exchanged parts,",
+    )
+
+
+def _small_table(analysis: Analysis) -> tuple[float, float] | None:
+    """Bytes of the tables of the only merge, if both are shuffled and the first is small."""
     tasks, dependencies = analysis.tasks, analysis.recording.dependencies
     # Of a transfer its name says which table it is, of a merge that of its inputs.
     is_transfer = tasks.function.eq(OF_MERGES[0])
@@ -206,76 +298,22 @@ def _small_table(analysis: Analysis) -> _Tables | None:
     if len(number) != 2 or number.min() < 2:
         return None
     small, large = sorted(np.bincount(table, tasks.nbytes[parts]).tolist())
-    return _Tables(small, large) if small <= min(SMALL_TABLE * large, FEW_BYTES) else None
+    return (small, large) if small <= min(SMALL_TABLE * large, FEW_BYTES) else None
 
 
-@rule("disk-shuffle")
-def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
-    """Dask shuffled a dataframe through files, and it fits into memory, as far as is known."""
-    tasks, tables = analysis.tasks, _small_table(analysis)
-    is_bag = tasks.function.is_in([name for name in tasks.function.values if OF_BAGS.match(name)])
-    is_part = tasks.function.is_in(SHUFFLING) | is_bag
-    between_workers = tasks.function.is_in(OF_MERGES if tables else ())
-    is_part |= between_workers
-    took = float(np.nansum(analysis.task_seconds[is_part]))
-    if not took:
-        return None
-    # Each partition of a bag that foldby reduces first is hardly moved.
-    moving = analysis.spent(*TRANSFERS) + overhead_in_transit(analysis) if is_bag.any() else 0.0
-    if between_workers.any():
-        # Workers exchange parts meanwhile.
-        moving = analysis.spent(Activity.OVERHEAD)
-    lost = min(analysis.wall_of_tasks(took) + analysis.wall_of_workers(moving), analysis.computing)
-    if lost < WORTH_SHUFFLING * analysis.computing:
-        return None
+def _of_dataframe(analysis: Analysis) -> _Shuffle | None:
+    """A dataframe that fits into memory, as far as is known."""
+    tasks = analysis.tasks
+    is_part = tasks.function.is_in(SHUFFLING)
     read = tasks.nbytes[tasks.function.eq(SHUFFLING[-1])]
     moved = nan if np.isnan(read).all() else float(np.nansum(read))
     # Neither holds of what is not known.
     if COPIES * moved > float(np.fmin.reduce(analysis.computations.memory_limit)):
         return None
-    return Diagnosis(
-        severity_of(lost / analysis.computing),
-        Gain(lost),
-        evidence(
-            (
-                "Dask shuffled both tables of a merge, {small:bytes} and {large:bytes},"
-                if tables
-                else f"Dask shuffled a {'bag' if is_bag.any() else 'dataframe'}"
-                + " of {moved:bytes}" * (not isnan(moved))
-            )
-            + " through files: {tasks:task} took {took:seconds} ({share:share} of the time of all "
-            "tasks)"
-            + (
-                ", and scheduling overhead, while workers exchanged parts, "
-                if between_workers.any()
-                else ", and moving data between processes "
-            )
-            * (moving > 0)
-            + "{moving:seconds} of worker time" * (moving > 0),
-            **(tables._asdict() if tables else {"moved": moved}),
-            moving=moving,
-            tasks=is_part.sum(),
-            took=took,
-            share=took / analysis.in_tasks,
-        ),
-        "make the small table one partition, .repartition(npartitions=1), or merge with a pandas "
-        "DataFrame: then nothing is shuffled"
-        if tables
-        else FOLDBY
-        if is_bag.any()
-        else "if the data fit into memory, shuffle there: "
+    return _Shuffle(
+        is_part,
+        evidence("a dataframe" + " of {moved:bytes}" * (not isnan(moved)), moved=moved),
+        "if the data fit into memory, shuffle there: "
         "dask.config.set({'dataframe.shuffle.method': 'tasks'}), or shuffle_method='tasks'; or set "
         "a sorted index once, for several steps",
-        where_of_tasks(analysis, analysis.task_seconds * is_part),
     )
-
-
-def shuffles(analysis: Analysis) -> bool:
-    """Whether there is such a finding."""
-    return disk_shuffle(analysis) is not None
-
-
-def shuffles_a_bag(analysis: Analysis) -> bool:
-    """Whether the finding is one on a bag."""
-    found = disk_shuffle(analysis)
-    return found is not None and found.advice == FOLDBY
