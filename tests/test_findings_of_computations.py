@@ -216,8 +216,11 @@ def test_shuffles_through_files():
     check("disk-shuffle", shuffled, cases)
 
 
-def merged(small=1e4, large=1e6, parts=4, scheduler="distributed"):
-    """Two tables of so many bytes in each part, on two workers one task at a time, a second each."""
+def merged(small=1e4, large=1e6, parts=4, scheduler="distributed", others=0):
+    """Two tables of so many bytes in each part, on two workers one task at a time, a second each.
+
+    Others are tasks of another shuffle.
+    """
     tasks, keys, sizes = [], [], []
 
     def add(function, name, part, size, needs=()):
@@ -254,6 +257,8 @@ def merged(small=1e4, large=1e6, parts=4, scheduler="distributed"):
             add(
                 "blockwisemerge", "blockwisemerge-d", part, large, [n for p, n in read if p == part]
             )
+    for part in range(others):
+        add("shuffle-transfer", "shuffle-transfer-e", part, 28)
     made = run(tasks, scheduler=scheduler)
     return with_columns(made, "tasks", key=keys, nbytes=sizes)
 
@@ -262,7 +267,9 @@ def test_a_small_table_is_merged_without_a_shuffle():
     """Of 21 tasks 13 shuffle on a cluster, of 28 in threads 16."""
     one_part = ".repartition(npartitions=1)"
     cases = {
-        (): ("shuffled both tables of a merge, 40.0 kB and 4.00 MB, through files", one_part),
+        (): ("shuffled both tables of a merge, 40.0 kB and 4.00 MB, through files", one_part, 15.5),
+        # Half of what sends parts is of another shuffle: half of 28 s of overhead.
+        (1e4, 1e6, 4, "distributed", 8): ("its share of scheduling overhead 14.0 s", 13.5),
         (0.49e5,): one_part,
         # Not small, or alone: then both are shuffled for a reason, between workers.
         (0.51e5,): None,

@@ -175,6 +175,8 @@ OF_BAGS = re.compile(r"groupby-(?:part|collect|barrier)\b|partd$")
 """Functions of tasks that shuffle a bag."""
 OF_MERGES = ("hash-join-transfer", "hashjoinp2p", "shuffle-barrier")
 """Functions of tasks with which the workers of a cluster shuffle both tables of a merge."""
+EXCHANGES = (OF_MERGES[0], "shuffle-transfer")
+"""Functions of tasks that send parts to the worker that needs them."""
 WORTH_SHUFFLING = 0.3
 """Least share of the time in computations that a shuffle takes."""
 COPIES = 3
@@ -217,8 +219,12 @@ def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
         return None
     seconds_of_tasks = analysis.task_seconds * shuffle.is_part
     took, moving = float(np.nansum(seconds_of_tasks)), shuffle.moving
-    lost = min(analysis.wall_of_tasks(took) + analysis.wall_of_workers(moving), analysis.computing)
-    if not took or lost < WORTH_SHUFFLING * analysis.computing:
+    if not took:
+        return None
+    # The wall time of tasks has a share of what workers lose besides.
+    lost = max(analysis.wall_of_tasks(took), analysis.wall_of_workers(took + moving))
+    lost = min(lost, analysis.computing)
+    if lost < WORTH_SHUFFLING * analysis.computing:
         return None
     return Diagnosis(
         severity_of(lost / analysis.computing),
@@ -268,8 +274,9 @@ def _of_merge(analysis: Analysis) -> _Shuffle | None:
     if tables is None:
         return None
     between_workers = functions.is_in(OF_MERGES)
-    # Workers exchange parts meanwhile.
-    moving = analysis.spent(Activity.OVERHEAD) if between_workers.any() else 0.0
+    # Workers exchange parts meanwhile, those of other shuffles, too.
+    exchanged = functions.is_in(EXCHANGES).sum()
+    of_merge = functions.eq(OF_MERGES[0]).sum() / exchanged if exchanged else 0.0
     return _Shuffle(
         functions.is_in(SHUFFLING) | between_workers,
         evidence(
@@ -279,8 +286,8 @@ def _of_merge(analysis: Analysis) -> _Shuffle | None:
         ),
         "make the small table one partition, .repartition(npartitions=1), or merge with a pandas "
         "DataFrame: then nothing is shuffled",
-        moving,
-        "scheduling overhead, while workers exchanged parts,",
+        float(analysis.spent(Activity.OVERHEAD) * of_merge),
+        "its share of scheduling overhead",
     )
 
 
