@@ -16,6 +16,7 @@ from dask_diag.analysis.findings import (
     interpreter,
     memory,
     moving,
+    repeated,
     scheduling,
     state,
     uneven,
@@ -41,7 +42,7 @@ WITHOUT_TIME = frozenset({"failed-tasks", "worker-lost"})
 RULES: tuple[Rule, ...] = tuple(
     rule
     for subject in (
-        *(computations, client, before, memory, scheduling, state),
+        *(repeated, computations, client, before, memory, scheduling, state),
         *(interpreter, calls, waiting, moving, cluster, uneven),
     )
     for rule in vars(subject).values()

@@ -12,7 +12,7 @@ import numpy as np
 from dask_diag.analysis.call_tree import hottest_lines, numbered, short_path
 from dask_diag.analysis.chunks import chunk_name
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.findings.computations import repeats
+from dask_diag.analysis.findings.repeated import repeats
 from dask_diag.analysis.findings.rule import (
     ESTIMATE,
     WORTH_GAINING,

@@ -13,7 +13,6 @@ from dask_diag.analysis.cpu import cpus_of_others, cpus_sampled, seconds_beside
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings import cluster
 from dask_diag.analysis.findings.calls import slow_call
-from dask_diag.analysis.findings.computations import chunks_read_again
 from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.interpreter import (
     ONE_AT_A_TIME,
@@ -21,6 +20,7 @@ from dask_diag.analysis.findings.interpreter import (
     locks_are_the_gil,
     saved_in_processes,
 )
+from dask_diag.analysis.findings.repeated import chunks_read_again
 from dask_diag.analysis.findings.rule import (
     ESTIMATE,
     FIND_OUT,
