@@ -247,14 +247,9 @@ def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
     )
 
 
-def shuffles(analysis: Analysis) -> bool:
-    """Whether there is such a finding."""
-    return disk_shuffle(analysis) is not None
-
-
 def shuffles_a_bag(analysis: Analysis) -> bool:
-    """Whether there is one on a bag."""
-    return shuffles(analysis) and _of_bag(analysis) is not None
+    """Whether there is such a finding on a bag."""
+    return disk_shuffle(analysis) is not None and _of_bag(analysis) is not None
 
 
 def _of_bag(analysis: Analysis) -> _Shuffle | None:

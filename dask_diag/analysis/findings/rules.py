@@ -14,6 +14,7 @@ from dask_diag.analysis.findings import (
     cluster,
     computations,
     interpreter,
+    locks,
     memory,
     moving,
     repeated,
@@ -43,10 +44,10 @@ RULES: tuple[Rule, ...] = tuple(
     rule
     for subject in (
         *(repeated, computations, client, before, memory, scheduling, state),
-        *(interpreter, calls, waiting, moving, cluster, uneven),
+        *(interpreter, calls, locks, waiting, moving, cluster, uneven),
     )
     for rule in vars(subject).values()
-    if isinstance(rule, Rule)
+    if isinstance(rule, Rule) and rule.examine.__module__ == subject.__name__
 )
 """Rules of all subjects, each after the rules that it gives way to."""
 CODES = tuple(codes.FINDINGS)

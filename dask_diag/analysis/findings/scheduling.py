@@ -13,7 +13,7 @@ from dask_diag.analysis.built_by import SourceLine
 from dask_diag.analysis.critical_path import CriticalPath
 from dask_diag.analysis.facts import Analysis
 from dask_diag.analysis.findings.cpu_waits import cpu_waits
-from dask_diag.analysis.findings.moving import overhead_in_transit, shuffles
+from dask_diag.analysis.findings.moving import disk_shuffle, overhead_in_transit
 from dask_diag.analysis.findings.rule import (
     ESTIMATE,
     MOST_NAMED,
@@ -271,7 +271,7 @@ def tasks_too_small(analysis: Analysis) -> Diagnosis | None:
     if started < FEWEST_SMALL_TASKS or analysis.in_tasks / started > SHORT:
         return None
     share = overhead / (overhead + analysis.in_tasks)
-    if analysis.on_cluster and shuffles(analysis):
+    if analysis.on_cluster and disk_shuffle(analysis) is not None:
         # Tasks wait while workers exchange what is shuffled.
         return None
     # If threads rather waited for data, larger tasks would move as much of them.
