@@ -37,6 +37,10 @@ PLOTS = ("<module>", f"{SITE}plots/__init__.py", 3, 1)
 PLOT = ("plot", f"{SITE}plots/lines.py", 30, 20)
 READ = ("read", "/home/someone/code/main.py", 8, 7)
 ORDER = ("order", f"{SITE}dask/order.py", 7, 5)
+TO_CSV = ("NDFrame.to_csv", f"{SITE}pandas/core/generic.py", 3967, 3780)
+MAKE, SCRIPT, WRITE_INPUT = (
+    (name, READ[1], 20, 19) for name in ("make", "<module>", "write_input")
+)
 READS, ORDERS = ((*line[:2], line[3], line[3]) for line in (READ, ORDER))
 """Where these functions begin: a thread that has kept the GIL gives it up there, too."""
 COMPUTE = ("compute", f"{SITE}dask/base.py", 681, 640)
@@ -177,6 +181,20 @@ OF_PROGRAM = ("not: Client(address)", "in tasks")
                 (((MAIN, BOOTSTRAP, MODULE), 0.9), COMPUTED): None,
                 (((MAIN, BOOTSTRAP, MODULE, BOOTSTRAP, PLOTS), 0.9), COMPUTED): None,
                 (((MAIN, BOOTSTRAP, MODULE), 0.3), ((READ,), 0.6), COMPUTED): 0.7,
+            },
+        ),
+        # What writes files makes data: a function in which that takes a quarter of the time, or that
+        # is called so; of a script only the calls.
+        (
+            lambda *rows: started(1.0, 1.0, *rows),
+            {
+                (((MAKE, TO_CSV), 0.2), ((MAKE,), 0.5)): None,
+                (((MAKE, TO_CSV), 0.1), ((MAKE,), 0.6)): 0.9,
+                (((SCRIPT, TO_CSV), 0.2), ((SCRIPT,), 0.6)): 0.8,
+                (((SCRIPT, TO_CSV), 0.2), ((SCRIPT, MAKE), 0.6)): 0.8,
+                (((SCRIPT, WRITE_INPUT), 0.7),): None,
+                # What a library writes for itself, as a cache, is a part of reading.
+                (((READ, PLOT, TO_CSV), 0.7),): 1.0,
             },
         ),
         # A cluster that starts takes time before tasks: not if it joined soon, or before the

@@ -295,6 +295,44 @@ def line_of_samples(recording: Recording, line: ProgramLine) -> BoolArray:
     return _samples_in(recording, np.append(is_line, False)[frame])
 
 
+_WRITES = re.compile(
+    r"to_(?:csv|excel|feather|hdf|json|netcdf|orc|parquet|pickle|sql|textfiles|xml|zarr)"
+    r"|(?:dump|imsave|imwrite|save|write)\w*|create_dataset"
+)
+"""Names of functions that write files."""
+
+
+def samples_of_writers(recording: Recording, chosen: BoolArray, least: float) -> BoolArray:
+    """Select the chosen samples of functions of the program that write files.
+
+    A function counts as a whole if its name says that it writes, or at least this share of its time
+    is in calls of libraries that do: it makes what it writes. Of other functions, and of the code
+    of a module, only these calls count.
+    """
+    tree, frames = recording.call_tree, recording.frames
+    is_own = files_of_nodes(recording, is_own_code)
+    selected = nodes_named(recording, lambda name: _WRITES.fullmatch(name.rpartition(".")[2]))
+    selected &= is_own | np.append(is_own, False)[tree.parent]
+    writes = selected & ~is_own
+    files = max(len(frames.file.values), 1)
+    function = (frames.name.codes.astype(np.int64) * files + frames.file.codes)[tree.frame]
+    is_module = nodes_named(recording, "<module>".__eq__)
+    callers = np.unique(function[tree.parent[writes & ~np.append(is_module, False)[tree.parent]]])
+
+    def below(nodes: BoolArray) -> BoolArray:
+        return chosen & _samples_in(recording, _with_calls(recording, nodes))
+
+    def seconds(nodes: BoolArray) -> float:
+        return float(recording.samples.seconds[below(nodes)].sum())
+
+    for caller in callers.tolist():
+        is_caller = function == caller
+        called = writes & np.append(is_caller, False)[tree.parent]
+        if seconds(called) >= least * seconds(is_caller):
+            selected |= is_caller
+    return below(selected)
+
+
 def seconds_of_profilers(recording: Recording, chosen: BoolArray) -> float:
     """The seconds of this package's own calls among chosen samples."""
     return float(recording.samples.seconds[chosen & _own_calls(recording)].sum())

@@ -48,6 +48,7 @@ from dask_diag.analysis.lines import (
     samples_below,
     samples_in_files,
     samples_of_tasks,
+    samples_of_writers,
     seconds_of_profilers,
 )
 from dask_diag.analysis.phases import not_of_graphs, times_of_phases
@@ -68,6 +69,8 @@ LONG_CLUSTER = 5.0
 """The same if a cluster starts: a local one takes one to four seconds in any program."""
 MOSTLY_CLUSTER = 0.5
 """Share of the time from which on a slow start is said to be that of a cluster that starts."""
+WRITING = 0.25
+"""Least share of the time of a function in calls that write files, if it makes what it writes."""
 _DISTRIBUTED = "/distributed/"
 """In the paths of the files of distributed."""
 
@@ -85,6 +88,8 @@ def slow_start(analysis: Analysis) -> Diagnosis | None:
     own = seconds_of_profilers(recording, in_time) + _unsampled_start(recording, passed)
     needed, unused = _imports(recording, is_before)
     builds |= needed
+    # Who writes files first does not wait for data; mostly it makes those that it then reads.
+    builds |= samples_of_writers(recording, is_before, WRITING)
     took = passed - own - seconds_sampled(recording, builds)
     wall = recording.stop - recording.start - own
     if took < SLOW_START * wall:
