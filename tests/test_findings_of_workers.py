@@ -462,6 +462,17 @@ def test_tasks_that_end_one_at_a_time_need_no_threads(activity):
     assert "too-few-threads" not in by_code(served(activity=activity))
 
 
+def test_a_chain_ends_one_at_a_time_without_a_server():
+    """Its first tasks are shorter, as the first of those that wait for their turn."""
+    ends = np.cumsum([0.08] * 4 + [0.1] * 36)
+    tasks = [
+        Task(*(end - 0.1 + 0.02 * (n < 4), end, 0.0), worker=n % 2, depends_on=(n - 1,)[:n])
+        for n, end in enumerate(ends.tolist())
+    ]
+    made = with_waits(run(tasks, workers=2), "sleep")
+    assert "io-bound" not in by_code(made)
+
+
 def starting(count=40, waits=0.9, one=0.1, idle=0.0):
     """Tasks on two workers that wait for programs, which leave this share of the CPUs idle."""
     tasks = [

@@ -158,8 +158,9 @@ def test_tasks_shorter_than_the_interval(retried):
     def measure():
         # Of all lengths: threads in step would be seen in the same function, sample by sample.
         scale = random.Random(0).uniform
-        tasks = {("short", n): (sleep_some_and_more, scale(0.6, 1.4)) for n in range(240)}
-        _, sprof = sampled(tasks, num_workers=4, interval="50ms")
+        tasks = {("short", n): (sleep_some_and_more, scale(0.6, 1.4)) for n in range(400)}
+        # Longer than the pause of a sampler to which 2 ms of CPU are 2% of the time.
+        _, sprof = sampled(tasks, num_workers=4, interval="100ms")
         wall = seconds_by_name(sprof)
         assert wall["sleep_some"] / wall["short"] == pytest.approx(0.3, abs=0.1)
         assert wall["sleep_more"] / wall["short"] == pytest.approx(0.7, abs=0.1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, isinf, isnan, nan
+from math import ceil, floor, isinf, isnan, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -43,6 +43,7 @@ from dask_diag.analysis.findings.rule import (
     where_of_tasks,
 )
 from dask_diag.analysis.groups import workers_of_clusters
+from dask_diag.analysis.intervals import Intervals
 from dask_diag.formatting import count
 from dask_diag.model.codes import COMMITS, Activity
 from dask_diag.model.tables import Metrics
@@ -62,6 +63,8 @@ of it, if tasks end one at a time."""
 FIRST_OF_LATER = 0.85
 """Most seconds of the first tasks of half of the workers, by those of later ones, if tasks end one
 at a time: the first of them hardly waits."""
+RUN_BESIDE = 1.5
+"""Least number of tasks that run at once, for each that ends at once."""
 ROUNDS = 3
 """Least number of tasks of each worker, of which that is said."""
 COMMITTING = 0.2
@@ -295,8 +298,10 @@ def _turns(analysis: Analysis) -> _Turns | None:
     first = took[: max(workers // 2, 2)].mean()
     if first > FIRST_OF_LATER * np.median(took[workers:]) or lock_bound(analysis):
         return None
-    stops = np.sort(analysis.tasks.stop[rows])
-    for at_once in range(1, workers // 2 + 1):
+    start, stops = analysis.tasks.start[rows], np.sort(analysis.tasks.stop[rows])
+    # Those that wait for their turn run meanwhile: the tasks of a chain do not.
+    running = float(took.sum()) / Intervals(start, analysis.tasks.stop[rows]).union().seconds
+    for at_once in range(1, min(workers // 2, floor(running / RUN_BESIDE)) + 1):
         between = stops[at_once:] - stops[:-at_once]
         median = float(np.median(between))
         if (np.abs(between - median) <= median / 3).mean() >= EVEN:
