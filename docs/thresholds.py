@@ -36,6 +36,7 @@ TIMES_AS_MANY = ", ".join(map(str, waiting.TIMES_AS_MANY))
 SECONDS = {
     "A_FREED_OBJECT",
     "LATE",
+    "LONG_CLUSTER",
     "LONGER_THAN_IMPORTS",
     "LONG",
     "LONG_ENOUGH",

@@ -38,8 +38,8 @@ PLOT = ("plot", f"{SITE}plots/lines.py", 30, 20)
 READ = ("read", "/home/someone/code/main.py", 8, 7)
 ORDER = ("order", f"{SITE}dask/order.py", 7, 5)
 TO_CSV = ("NDFrame.to_csv", f"{SITE}pandas/core/generic.py", 3967, 3780)
-MAKE, SCRIPT, WRITE_INPUT = (
-    (name, READ[1], 20, 19) for name in ("make", "<module>", "write_input")
+MAKE, SCRIPT, WRITE_INPUT, CREATE = (
+    (name, READ[1], 20, 19) for name in ("make", "<module>", "_write_input", "create_dataset")
 )
 READS, ORDERS = ((*line[:2], line[3], line[3]) for line in (READ, ORDER))
 """Where these functions begin: a thread that has kept the GIL gives it up there, too."""
@@ -193,6 +193,8 @@ OF_PROGRAM = ("not: Client(address)", "in tasks")
                 (((SCRIPT, TO_CSV), 0.2), ((SCRIPT,), 0.6)): 0.8,
                 (((SCRIPT, TO_CSV), 0.2), ((SCRIPT, MAKE), 0.6)): 0.8,
                 (((SCRIPT, WRITE_INPUT), 0.7),): None,
+                # A library's function of this name writes; the program's may read.
+                (((SCRIPT, CREATE), 0.7),): 1.0,
                 # What a library writes for itself, as a cache, is a part of reading.
                 (((READ, PLOT, TO_CSV), 0.7),): 1.0,
             },

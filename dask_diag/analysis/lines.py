@@ -236,13 +236,18 @@ def _called(recording: Recording, functions: str) -> BoolArray:
     matches = re.compile(functions).fullmatch
     names, files = recording.frames.name, recording.frames.file
     count = max(len(files.values), 1)
-    codes = names.codes.astype(np.int64) * count + files.codes
-    pairs, pair = np.unique(codes, return_inverse=True)
+    pairs, pair = np.unique(_function_codes(recording), return_inverse=True)
     # Python 3.10 has no names of what a function is defined in.
     functions_of = [name.rpartition(".")[2] for name in names.values]
     paths = [short_path(file) for file in files.values]
     is_match = [bool(matches(f"{paths[n % count]}:{functions_of[n // count]}")) for n in pairs]
     return np.array(is_match, bool)[pair.reshape(-1)][recording.call_tree.frame]
+
+
+def _function_codes(recording: Recording) -> IntArray:
+    """A number for the function of each frame, by its name and file."""
+    names, files = recording.frames.name, recording.frames.file
+    return names.codes.astype(np.int64) * max(len(files.values), 1) + files.codes
 
 
 def _called_by_program(recording: Recording) -> BoolArray:
@@ -295,11 +300,13 @@ def line_of_samples(recording: Recording, line: ProgramLine) -> BoolArray:
     return _samples_in(recording, np.append(is_line, False)[frame])
 
 
+_WRITERS = re.compile(r"_*(?:dump|save|write)\w*")
+"""Names of functions of the program that write files, and of libraries."""
 _WRITES = re.compile(
     r"to_(?:csv|excel|feather|hdf|json|netcdf|orc|parquet|pickle|sql|textfiles|xml|zarr)"
-    r"|(?:dump|imsave|imwrite|save|write)\w*|create_dataset"
+    r"|(?:imsave|imwrite)\w*|create_dataset"
 )
-"""Names of functions that write files."""
+"""Names of others of libraries."""
 
 
 def samples_of_writers(recording: Recording, chosen: BoolArray, least: float) -> BoolArray:
@@ -309,13 +316,16 @@ def samples_of_writers(recording: Recording, chosen: BoolArray, least: float) ->
     is in calls of libraries that do: it makes what it writes. Of other functions, and of the code
     of a module, only these calls count.
     """
-    tree, frames = recording.call_tree, recording.frames
+    tree = recording.call_tree
     is_own = files_of_nodes(recording, is_own_code)
-    selected = nodes_named(recording, lambda name: _WRITES.fullmatch(name.rpartition(".")[2]))
-    selected &= is_own | np.append(is_own, False)[tree.parent]
-    writes = selected & ~is_own
-    files = max(len(frames.file.values), 1)
-    function = (frames.name.codes.astype(np.int64) * files + frames.file.codes)[tree.frame]
+
+    def named(names: re.Pattern[str]) -> BoolArray:
+        return nodes_named(recording, lambda name: names.fullmatch(name.rpartition(".")[2]))
+
+    selected = named(_WRITERS)
+    writes = (selected | named(_WRITES)) & ~is_own & np.append(is_own, False)[tree.parent]
+    selected = selected & is_own | writes
+    function = _function_codes(recording)[tree.frame]
     is_module = nodes_named(recording, "<module>".__eq__)
     callers = np.unique(function[tree.parent[writes & ~np.append(is_module, False)[tree.parent]]])
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.findings import moving, scheduling
 from dask_diag.analysis.findings.calls import slow_call
 from dask_diag.analysis.findings.cpu_waits import USUAL, VARIABLES, CpuWaits, cpu_waits, is_pool
+from dask_diag.analysis.findings.moving import SHUFFLING
 from dask_diag.analysis.findings.rule import (
     FIND_OUT,
     MOST_NAMED,
@@ -27,6 +27,7 @@ from dask_diag.analysis.findings.rule import (
     top_functions,
     where_of_tasks,
 )
+from dask_diag.analysis.findings.scheduling import tasks_too_small
 from dask_diag.analysis.groups import lookup
 from dask_diag.analysis.lines import cpu_share_of_linear_algebra, own_lines
 from dask_diag.analysis.simulation.schedulers import BYTES_A_SECOND
@@ -218,9 +219,9 @@ def _is_of_libraries(analysis: Analysis) -> bool:
     That is a shuffle of dask, or what libraries do for each of many small tasks.
     """
     weights = analysis.waits_of_tasks(Activity.GIL_WAIT)
-    if weights[analysis.tasks.function.is_in(moving.SHUFFLING)].sum() > weights.sum() / 2:
+    if weights[analysis.tasks.function.is_in(SHUFFLING)].sum() > weights.sum() / 2:
         return True
-    return not _is_of_program(analysis) and scheduling.tasks_too_small(analysis) is not None
+    return not _is_of_program(analysis) and tasks_too_small(analysis) is not None
 
 
 def _is_of_program(analysis: Analysis) -> bool:

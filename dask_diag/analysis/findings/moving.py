@@ -200,15 +200,15 @@ class _Shuffle(NamedTuple):
         What to do instead.
     moving : float
         Worker time that is lost besides, in seconds.
-    meanwhile : str
-        What happened in that time.
+    besides : str
+        What took that time.
     """
 
     is_part: BoolArray
     what: Evidence
     advice: str
     moving: float = 0.0
-    meanwhile: str = ""
+    besides: str = ""
 
 
 @rule("disk-shuffle")
@@ -221,7 +221,7 @@ def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
     took, moving = float(np.nansum(seconds_of_tasks)), shuffle.moving
     if not took:
         return None
-    # The wall time of tasks has a share of what workers lose besides.
+    # Not the sum: the wall time of tasks has a share of what workers lose besides.
     lost = max(analysis.wall_of_tasks(took), analysis.wall_of_workers(took + moving))
     lost = min(lost, analysis.computing)
     if lost < WORTH_SHUFFLING * analysis.computing:
@@ -232,14 +232,14 @@ def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
         evidence(
             "Dask shuffled {what} through files: {tasks:task} took {took:seconds} ({share:share} "
             "of the time of all tasks)"
-            + ", and {meanwhile} {moving:seconds} of worker time"
+            + "; {besides} took {moving:seconds} of worker time"
             # A shuffle between threads has none.
             * (moving > 0),
             what=shuffle.what,
             tasks=shuffle.is_part.sum(),
             took=took,
             share=took / analysis.in_tasks,
-            meanwhile=shuffle.meanwhile,
+            besides=shuffle.besides,
             moving=moving,
         ),
         shuffle.advice,
@@ -249,7 +249,7 @@ def disk_shuffle(analysis: Analysis) -> Diagnosis | None:
 
 def shuffles_a_bag(analysis: Analysis) -> bool:
     """Whether there is such a finding on a bag."""
-    return disk_shuffle(analysis) is not None and _of_bag(analysis) is not None
+    return _of_bag(analysis) is not None and disk_shuffle(analysis) is not None
 
 
 def _of_bag(analysis: Analysis) -> _Shuffle | None:
@@ -282,7 +282,7 @@ def _of_merge(analysis: Analysis) -> _Shuffle | None:
         "make the small table one partition, .repartition(npartitions=1), or merge with a pandas "
         "DataFrame: then nothing is shuffled",
         float(analysis.spent(Activity.OVERHEAD) * of_merge),
-        "its share of scheduling overhead",
+        "the merge's share of scheduling overhead",
     )
 
 
@@ -306,14 +306,13 @@ def _small_table(analysis: Analysis) -> tuple[float, float] | None:
 def _of_dataframe(analysis: Analysis) -> _Shuffle | None:
     """A dataframe that fits into memory, as far as is known."""
     tasks = analysis.tasks
-    is_part = tasks.function.is_in(SHUFFLING)
     read = tasks.nbytes[tasks.function.eq(SHUFFLING[-1])]
     moved = nan if np.isnan(read).all() else float(np.nansum(read))
     # Neither holds of what is not known.
     if COPIES * moved > float(np.fmin.reduce(analysis.computations.memory_limit)):
         return None
     return _Shuffle(
-        is_part,
+        tasks.function.is_in(SHUFFLING),
         evidence("a dataframe" + " of {moved:bytes}" * (not isnan(moved)), moved=moved),
         "if the data fit into memory, shuffle there: "
         "dask.config.set({'dataframe.shuffle.method': 'tasks'}), or shuffle_method='tasks'; or set "

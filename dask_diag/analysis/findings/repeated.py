@@ -26,16 +26,10 @@ from dask_diag.analysis.findings.rule import (
 )
 from dask_diag.analysis.groups import counts_by, rows_by, sums_by, totals_by
 from dask_diag.analysis.intervals import Intervals
-from dask_diag.analysis.lines import (
-    samples_below,
-    samples_of_tasks,
-)
+from dask_diag.analysis.lines import samples_below, samples_of_tasks
 from dask_diag.analysis.task_times import call_times
 from dask_diag.columns import BoolArray, FloatArray, IntArray, ratio
-from dask_diag.model.codes import (
-    STORED_CHUNKS,
-    Outcome,
-)
+from dask_diag.model.codes import STORED_CHUNKS, Outcome
 from dask_diag.model.graph import NAMED_BY_DASK
 from dask_diag.model.recording import Recording
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from dask_diag.analysis.cpu import cpus_of_others, cpus_sampled, seconds_beside
 from dask_diag.analysis.facts import Analysis
-from dask_diag.analysis.findings import cluster
 from dask_diag.analysis.findings.calls import slow_call
+from dask_diag.analysis.findings.cluster import share_limited_by_resources, unbalanced_workers
 from dask_diag.analysis.findings.cpu_waits import cpu_waits
 from dask_diag.analysis.findings.interpreter import (
     WORTH_PROCESSES,
@@ -426,8 +426,7 @@ def too_few_threads(analysis: Analysis) -> Diagnosis | None:
     ):
         return None
     if analysis.on_cluster and (
-        cluster.unbalanced_workers(analysis)
-        or cluster.share_limited_by_resources(analysis) >= WORTH_REPORTING
+        unbalanced_workers(analysis) or share_limited_by_resources(analysis) >= WORTH_REPORTING
     ):
         # Free threads wait for what tasks need, such as resources.
         return None
